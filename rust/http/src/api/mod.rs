@@ -17,6 +17,7 @@ mod clients;
 mod configuration;
 mod confirmed;
 mod connection_bytes;
+mod document;
 mod events;
 mod explain;
 mod failures;
@@ -50,8 +51,8 @@ mod traces;
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
 use axum::body::{Body, to_bytes};
@@ -62,11 +63,9 @@ use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, HeaderName, He
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use mqttcore_broker::{AddressKey, BrokerHandle, LogLevel, Operator};
 use mqttcore_streams::{QueryReports, Rows};
-use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tower_service::Service;
 use utoipa::OpenApi;
-use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::HttpLimits;
@@ -94,7 +93,8 @@ pub(crate) const PREFIX: &str = "/api/";
 
 /// Handles requests below [`PREFIX`].
 pub(crate) struct Api {
-    router: Router,
+    /// Made for the first request: the descriptions of all routes take milliseconds and megabytes.
+    router: OnceLock<Router>,
     state: ApiState,
     hosts: HostNames,
     /// Seed of the request ids.
@@ -130,30 +130,11 @@ pub(crate) struct ApiState {
     watching: Arc<Watching>,
     trace_readers: Arc<TraceReaders>,
     program: Option<Arc<ProgramCalls>>,
-    document: Arc<Value>,
 }
-
-#[derive(OpenApi)]
-#[openapi(
-    components(schemas(problem::ProblemText)),
-    info(
-        title = "mqttcore",
-        description = "Operators' API of a broker. Errors are application/problem+json.",
-        license(name = "Apache-2.0", identifier = "Apache-2.0"),
-    ),
-    tags(
-        (name = "clients", description = "Connections, sessions and subscriptions"),
-        (name = "messages", description = "Retained messages, and publishing"),
-        (name = "broker", description = "The broker itself"),
-        (name = "access", description = "Bans, keys and the audit log"),
-        (name = "traces", description = "Packets of chosen clients"),
-    ),
-)]
-struct Document;
 
 /// All routes.
 fn routes() -> OpenApiRouter<ApiState> {
-    OpenApiRouter::with_openapi(Document::openapi())
+    OpenApiRouter::with_openapi(document::Document::openapi())
         .merge(system::routes())
         .merge(parts::routes())
         .merge(queries::routes())
@@ -186,28 +167,6 @@ async fn unknown_path() -> Problem {
     Problem::not_found("unknown path").hint("GET /api/v1/openapi.json lists the paths")
 }
 
-/// Adds the scheme of authentication: a key as bearer token.
-fn add_scheme(document: &mut utoipa::openapi::OpenApi) {
-    let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer);
-    let scheme = SecurityScheme::Http(scheme.build());
-    let components = document.components.get_or_insert_default();
-    components.add_security_scheme(scope::SCHEME, scheme);
-}
-
-/// Adds a default response to each route: any other status has a problem as its body.
-fn with_problems(mut document: Value) -> Value {
-    let schema = json!({"$ref": "#/components/schemas/Problem"});
-    let content = json!({problem::PROBLEM_JSON: {"schema": schema}});
-    let problem = json!({"description": "The request failed", "content": content});
-    let paths = document["paths"].as_object_mut();
-    let items = paths.into_iter().flat_map(|paths| paths.values_mut());
-    let operations = items.filter_map(Value::as_object_mut).flatten();
-    for (_, operation) in operations {
-        operation["responses"]["default"] = problem.clone();
-    }
-    document
-}
-
 impl ApiState {
     /// Whether the key or the login with this SHA-256 is in force, still with this scope.
     pub(in crate::api) fn admits(&self, digest: &[u8; 32], scope: Scope) -> bool {
@@ -226,10 +185,6 @@ impl Api {
         program: Option<Arc<dyn Program>>,
         data: Option<&Path>,
     ) -> Self {
-        let (router, mut document) = routes().split_for_parts();
-        add_scheme(&mut document);
-        let document = with_problems(serde_json::to_value(&document).unwrap_or_default());
-        let scopes = Arc::new(RouteScopes::of(&document));
         let state = ApiState {
             broker: broker.clone(),
             rows,
@@ -246,21 +201,29 @@ impl Api {
             watching: Arc::default(),
             trace_readers: Arc::default(),
             program: program.map(|program| Arc::new(ProgramCalls::new(program))),
-            document: Arc::new(document),
         };
-        let recorder = Recorder::new(broker, &scopes);
-        let router = router
-            .route_layer(middleware::from_fn_with_state(scopes, scope::check))
-            .route_layer(middleware::from_fn_with_state(recorder, audit::record))
-            .fallback(unknown_path)
-            .with_state(state.clone());
         Self {
-            router,
+            router: OnceLock::new(),
             state,
             hosts: access.hosts,
             seed: RandomState::new(),
             requests: AtomicU64::new(0),
         }
+    }
+
+    /// The router of all requests.
+    fn router(&self) -> Router {
+        let make = || {
+            let (router, document) = routes().split_for_parts();
+            let scopes = Arc::new(RouteScopes::of(document.paths.paths));
+            let recorder = Recorder::new(&self.state.broker, &scopes);
+            router
+                .route_layer(middleware::from_fn_with_state(scopes, scope::check))
+                .route_layer(middleware::from_fn_with_state(recorder, audit::record))
+                .fallback(unknown_path)
+                .with_state(self.state.clone())
+        };
+        self.router.get_or_init(make).clone()
     }
 
     /// Takes samples of the figures for rates and events, until it is dropped.
@@ -381,7 +344,7 @@ impl Api {
         head.extensions.insert(identity);
         head.extensions.insert(source);
         let request = Request::from_parts(head, Body::from(body));
-        let routed = self.router.clone().call(request).await;
+        let routed = self.router().call(request).await;
         routed.map_err(|never| match never {})
     }
 
