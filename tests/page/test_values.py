@@ -114,6 +114,43 @@ def test_values_of_a_topic_are_a_chart(site: Site, visit: Visit) -> None:
     expect(dialog.locator("figcaption")).to_have_text("motor.rpm[0]4 values 950")
 
 
+COLOURED = """canvas => {
+    const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+    const own = getComputedStyle(document.documentElement).getPropertyValue('--series-1').trim();
+    const [red, green, blue] = own.slice(1).match(/../g).map(part => parseInt(part, 16));
+    const rows = new Set();
+    for (let at = 0; at < data.length; at += 4) {
+        if (data[at] === red && data[at + 1] === green && data[at + 2] === blue) {
+            rows.add(Math.floor(at / 4 / canvas.width));
+        }
+    }
+    return [Math.min(...rows), Math.max(...rows), canvas.height];
+}"""
+"""The first and the last row of a chart with its first colour, and the number of rows."""
+
+
+def test_a_chart_has_a_line_from_the_lowest_to_the_highest_value(site: Site, page: Page) -> None:
+    page.goto(f"{site.address}/#/topics?tab=live")
+    page.get_by_label("Topic filter").fill("plant/#")
+    page.get_by_role("button", name="Subscribe").click()
+    expect(page.get_by_text("subscribed; 0 shown")).to_be_visible()
+    wire = site.client("gateway")
+    # The difference of the second and the third is no finite number.
+    for topic, values in (("plant/1", (-3, 21.5)), ("plant/2", (-1.7e308, 1.7e308))):
+        for value in values:
+            wire.publish(topic, str(value).encode(), qos=1)
+    expect(page.get_by_text("subscribed; 4 shown")).to_be_visible()
+
+    page.get_by_role("cell", name="plant/1").first.click()
+    first, last, rows = page.locator(".chart canvas").evaluate(COLOURED)
+
+    assert first < 0.25 * rows
+    assert last > 0.6 * rows
+    page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    page.get_by_role("cell", name="plant/2").first.click()
+    expect(page.locator(".chart figcaption")).to_have_text("Value2 values 1.7e+308")
+
+
 def test_text_has_no_chart(site: Site, page: Page) -> None:
     page.goto(f"{site.address}/#/topics?tab=live")
     page.get_by_label("Topic filter").fill("plant/#")
