@@ -44,7 +44,7 @@ def test_the_list_follows_clients_that_come_and_go(site: Site, page: Page) -> No
 
     site.client("late")
 
-    expect(page.get_by_role("cell", name="late")).to_be_visible()
+    expect(page.get_by_role("cell", name="late", exact=True)).to_be_visible()
 
 
 def test_the_bytes_a_second_of_a_client_are_shown(site: Site, page: Page) -> None:
@@ -93,7 +93,7 @@ def test_only_rows_in_sight_are_in_the_document(visit: Visit) -> None:
     rows = page.locator(".space .row")
     expect(rows.first).to_be_visible()
     box = page.locator(".rows")
-    last = page.get_by_role("cell", name="client-99999")
+    last = page.get_by_role("cell", name="client-99999", exact=True)
 
     def comes(begin: int) -> Callable[[], bool]:
         def is_asked() -> bool:
@@ -138,7 +138,7 @@ def test_names_of_strangers_stay_text(site: Site, page: Page) -> None:
     wire.subscribe((f"a/{HOSTILE}", 1))
     page.goto(f"{site.address}/#/clients")
 
-    page.get_by_role("cell", name="<img src=x").first.click()
+    page.get_by_role("cell", name=SHOWN, exact=True).first.click()
 
     expect(page.get_by_role("heading")).to_contain_text(SHOWN)
     page.get_by_role("tab", name="Subscriptions").click()

@@ -112,6 +112,17 @@ def picture(page: Page, view: str, name: str) -> None:
         page.screenshot(path=pathlib.Path(FOLDER) / f"{name}-{view}.png")
 
 
+def select_some(page: Page, view: str) -> None:
+    """Selects clients, and shows what can be done with them."""
+    for name in ("pump-1", "pump-10", "pump-12"):
+        page.get_by_role("checkbox", name=f"Select {name}", exact=True).check()
+    picture(page, view, "clients-selected")
+    page.get_by_role("button", name="Disconnect", exact=True).click()
+    expect(page.get_by_role("dialog")).to_contain_text("pump-12")
+    picture(page, view, "clients-disconnect")
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+
+
 @pytest.mark.parametrize("view", VIEWS)
 def test_each_screen_fits_and_makes_no_error(site: Site, visitor: Visitor, view: str) -> None:
     fill(site)
@@ -134,5 +145,7 @@ def test_each_screen_fits_and_makes_no_error(site: Site, visitor: Visitor, view:
                 page.get_by_role("table").get_by_text(level, exact=True).click()
             expect(page.get_by_text('"temp": 21.5').first).to_be_visible()
         picture(page, view, name)
+        if name == "clients":
+            select_some(page, view)
         wide = page.evaluate(WIDE)
         assert wide == [], f"{name} is wider than the screen"

@@ -85,6 +85,7 @@ const Help = () => html`<${Dialog} title="Keys" close=${() => help.set(false)}>
     <div><dt><kbd>/</kbd></dt><dd>search</dd></div>
     ${SCREENS.map(([, title, key]) => html`<div key=${key}><dt><kbd>g</kbd> <kbd>${key}</kbd></dt><dd>${title}</dd></div>`)}
     <div><dt><kbd>↑</kbd> <kbd>↓</kbd> <kbd>Enter</kbd></dt><dd>move through a list, open</dd></div>
+    <div><dt><kbd>Space</kbd></dt><dd>select a client in its list; Shift selects all from the one before</dd></div>
     <div><dt><kbd>?</kbd></dt><dd>these keys</dd></div>
   </dl>
   <div class="actions"><button type="button" onClick=${() => help.set(false)}>Close</button></div>

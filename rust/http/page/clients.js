@@ -1,11 +1,12 @@
 // Screen 2: all clients, filtered and in an order.
-import { save } from './api.js';
+import { may, save } from './api.js';
 import { figures } from './figures.js';
 import { bytes, count, rate } from './format.js';
 import { html, useEffect, useRef } from './lib.js';
 import { PAGE, usePages } from './pages.js';
 import { Dot, Empty, Heading, Name, Partial, Problem, Time } from './parts.js';
 import { go, refine } from './route.js';
+import { pickColumn, SelectionBar, useSelection } from './selection.js';
 import { useStore } from './store.js';
 import { Table } from './table.js';
 
@@ -21,7 +22,7 @@ const COLUMNS = [
   { title: 'MQTT', width: '52px', class: 'wide', cell: (item) => item.version },
   { title: 'Subs', width: '60px', class: 'wide number', cell: (item) => count(item.subscriptions) },
   { title: 'Queue', width: '72px', class: 'number', cell: (item) => html`<span title=${bytes(item.queue.bytes)}>${count(item.queue.messages)}</span>` },
-  { title: 'In flight', width: '66px', class: 'number', cell: (item) => count(item.inflight.out + item.inflight.in) },
+  { title: 'In flight', width: '66px', class: 'wide number', cell: (item) => count(item.inflight.out + item.inflight.in) },
   { title: 'In/s', width: '50px', class: 'wide number', cell: (item) => rate(item.rates?.in) },
   { title: 'Out/s', width: '50px', class: 'wide number', cell: (item) => rate(item.rates?.out) },
   { title: 'Slowest', width: '62px', class: 'wide number', cell: (item) => item.latency && html`<span title="slowest measured delivery">${rate(item.latency.worst_ms)} ms</span>` },
@@ -93,13 +94,15 @@ export function Clients({ query }) {
   const [state, more, restart, refresh] = usePages(['clients'], query);
   const isShort = !state.next && state.items.length <= PAGE;
   useChanges(isShort, refresh);
+  const selection = useSelection(state.items);
+  const saved = selection.selected.length > 0 ? selection.selected : state.items;
   const isFiltered = Object.keys(query).some((name) => name !== 'sort');
   const total = isFiltered || query.sort ? state.items.length : Math.max(values.sessions ?? 0, state.items.length);
   return html`<div class="full">
     <${Heading} title="Clients">
       <span class="dim">${count(state.items.length)}${state.next ? ' read' : ''}${isFiltered ? ' found' : ` of ${count(values.sessions)}`}</span>
       <button type="button" onClick=${restart}>Refresh</button>
-      <button type="button" onClick=${() => saveAsCsv(state.items)} disabled=${state.items.length === 0} title="The rows that were read, as CSV">Save</button>
+      <button type="button" onClick=${() => saveAsCsv(saved)} disabled=${saved.length === 0} title="The selected rows, else all that were read, as CSV">Save</button>
     </${Heading}>
     <${Filters} query=${query} />
     ${query.sort && state.items.length === PAGE && html`<div class="note">The first ${count(PAGE)} in this order.</div>`}
@@ -107,7 +110,9 @@ export function Clients({ query }) {
     <${Problem} error=${state.error} retry=${restart} />
     ${!state.isLoading && !state.error && state.items.length === 0
       ? html`<${Empty}>${isFiltered ? 'No client fits these filters.' : 'No client has a session.'}</${Empty}>`
-      : html`<${Table} label="Clients" columns=${COLUMNS} items=${state.items} id=${(item) => item.client_id} total=${total}
-          open=${(item) => go(['clients', item.client_id])} more=${more} hasMore=${Boolean(state.next)} />`}
+      : html`<${Table} label="Clients" columns=${may('operate') ? [pickColumn(selection, state.items), ...COLUMNS] : COLUMNS} items=${state.items}
+          id=${(item) => item.client_id} total=${total} open=${(item) => go(['clients', item.client_id])} pick=${may('operate') && selection.pick}
+          more=${more} hasMore=${Boolean(state.next)} />`}
+    <${SelectionBar} selection=${selection} refresh=${isShort ? refresh : () => {}} />
   </div>`;
 }

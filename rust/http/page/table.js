@@ -25,23 +25,35 @@ function useWindow(scroller, length) {
 }
 
 /**
- * The list. `columns`: `{title, width, cell(item), class}`; `id(item)` names a row, `open(item)` shows it, `more()` loads the rows behind
- * the last one if `hasMore`.
+ * The list. `columns`: `{title, width, cell(item), class}`; `id(item)` names a row, `open(item)` shows it, `pick(item, event)` selects it (Space,
+ * or a click on a cell of the class `pick`), `more()` loads the rows behind the last one if `hasMore`.
  */
-export function Table({ columns, items, id, open, more, hasMore, label, total }) {
+export function Table({ columns, items, id, open, pick, more, hasMore, label, total }) {
   const scroller = useRef(null);
   const [range, measure] = useWindow(scroller, items.length);
-  const [marked, mark] = useState(0);
+  const [marked, set] = useState(0);
+  // Keys may come faster than the list is drawn.
+  const latest = useRef(0);
+  const mark = (at) => {
+    latest.current = at;
+    set(at);
+  };
   const shown = items.slice(range.from, range.to);
   useEffect(() => {
     if (hasMore && range.to >= items.length - 100) more();
   }, [range.to, items.length, hasMore]);
   const press = (event) => {
-    if (event.key === 'Enter' && items[marked]) return open(items[marked]);
+    // The head has a checkbox.
+    if (event.target !== scroller.current) return undefined;
+    if (event.key === 'Enter' && items[latest.current]) return open(items[latest.current]);
+    if (event.key === ' ' && pick && items[latest.current]) {
+      event.preventDefault();
+      return pick(items[latest.current], event);
+    }
     const step = MOVES[event.key];
     if (step === undefined) return undefined;
     event.preventDefault();
-    const next = Math.max(0, Math.min(items.length - 1, marked + step));
+    const next = Math.max(0, Math.min(items.length - 1, latest.current + step));
     mark(next);
     const box = scroller.current;
     if (next * ROW < box.scrollTop) box.scrollTop = next * ROW;
@@ -50,14 +62,20 @@ export function Table({ columns, items, id, open, more, hasMore, label, total })
     if (low > box.scrollTop) box.scrollTop = low;
     return undefined;
   };
+  const click = (item, at) => (event) => {
+    mark(at);
+    if (!event.target.closest('.pick')) return open(item);
+    scroller.current.focus({ preventScroll: true });
+    return pick(item, event);
+  };
   const wide = columns.map((column) => column.width ?? '1fr').join(' ');
   const narrow = columns.filter((column) => !column.class?.includes('wide')).map((column) => column.width ?? '1fr').join(' ');
   return html`<div class="table" role="table" aria-label=${label} aria-rowcount=${total ?? items.length} style=${{ '--wide': wide, '--narrow': narrow }}>
-    <div class="rows" ref=${scroller} onScroll=${measure} tabIndex="0" onKeyDown=${press} role="rowgroup" aria-label=${`${label}: arrow keys move, Enter opens`}>
+    <div class="rows" ref=${scroller} onScroll=${measure} tabIndex="0" onKeyDown=${press} role="rowgroup" aria-label=${`${label}: arrow keys move, Enter opens${pick ? ', Space selects' : ''}`}>
       <div class="row head" role="row">${columns.map((column) => html`<div role="columnheader" class=${column.class}>${column.title}</div>`)}</div>
       <div class="space" style=${{ height: `${items.length * ROW}px` }}>
         ${shown.map((item, index) => html`<${Row} key=${id(item)} item=${item} columns=${columns} at=${range.from + index}
-          isMarked=${range.from + index === marked} open=${open && (() => { mark(range.from + index); open(item); })} />`)}
+          isMarked=${range.from + index === marked} open=${open && click(item, range.from + index)} />`)}
       </div>
     </div>
   </div>`;

@@ -24,12 +24,19 @@ function conditions({ where }) {
 
 const titleOf = (trace) => trace.name || trace.id;
 
+/** How long a trace lasts, and what it keeps. */
+export const TraceTerms = () => html`<${Field} label="For"><select name="duration">${DURATIONS.map(([value, title]) => html`<option value=${value}>${title}</option>`)}</select></${Field}>
+  <${Field} label="Payloads"><select name="payload">${PAYLOADS.map(([value, title]) => html`<option value=${value}>${title}</option>`)}</select></${Field}>`;
+
+/** The members of a request for `TraceTerms`. */
+export const traceTerms = ({ duration, payload }) => ({ for_s: Number(duration.value), payload: payload.value });
+
 function Start({ close, done }) {
   const submit = async (event) => {
     event.preventDefault();
     const { elements } = event.currentTarget;
     const where = Object.fromEntries(CONDITIONS.map(([name]) => [name, elements[name].value.trim()]).filter(([, value]) => value));
-    const asked = { name: elements.title.value.trim(), where, for_s: Number(elements.duration.value), payload: elements.payload.value };
+    const asked = { name: elements.title.value.trim(), where, ...traceTerms(elements) };
     const started = await change('POST', '/traces', asked, 'The trace has begun.');
     if (started) done(started.id);
   };
@@ -38,8 +45,7 @@ function Start({ close, done }) {
       <p class="dim">All conditions have to hold; without any, it records all packets of the broker. Passwords are never recorded.</p>
       ${CONDITIONS.map(([name, title, example]) => html`<${Field} key=${name} label=${title}><input name=${name} placeholder=${example} autocomplete="off" spellcheck=${false} /></${Field}>`)}
       <${Field} label="Name"><input name="title" maxlength="64" placeholder="none" autocomplete="off" /></${Field}>
-      <${Field} label="For"><select name="duration">${DURATIONS.map(([value, title]) => html`<option value=${value}>${title}</option>`)}</select></${Field}>
-      <${Field} label="Payloads"><select name="payload">${PAYLOADS.map(([value, title]) => html`<option value=${value}>${title}</option>`)}</select></${Field}>
+      <${TraceTerms} />
       <div class="actions"><button type="button" onClick=${close}>Cancel</button><button type="submit">Start</button></div>
     </form>
   </${Dialog}>`;
