@@ -4,14 +4,14 @@ const MAX_DEPTH = 64;
 const UINTS = ['Uint8', 'Uint16', 'Uint32', 'BigUint64'];
 const INTS = ['Int8', 'Int16', 'Int32', 'BigInt64'];
 
-const refuse = () => {
+export const refuse = () => {
   throw new RangeError();
 };
-const hex = (data) => `h'${Array.from(data, (byte) => byte.toString(16).padStart(2, '0')).join('')}'`;
+export const hex = (data) => `h'${Array.from(data, (byte) => byte.toString(16).padStart(2, '0')).join('')}'`;
 const name = (key) => (typeof key === 'object' ? JSON.stringify(key) : String(key));
 
 /** Reads bytes one after the other; throws behind the last one. */
-class Reader {
+export class Reader {
   constructor(data) {
     this.data = data;
     this.view = new DataView(data.buffer, data.byteOffset, data.length);

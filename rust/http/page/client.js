@@ -3,11 +3,12 @@ import { address, get, may } from './api.js';
 import { BanForm } from './ban.js';
 import { figures } from './figures.js';
 import { bytes, count, duration, fromBase64, payload, rate } from './format.js';
-import { html, useEffect, useRef, useState } from './lib.js';
+import { html, useEffect, useMemo, useRef, useState } from './lib.js';
 import { change, confirm, Dialog, Dot, Empty, Facts, Heading, Name, Plain, Problem, Tabs, Time } from './parts.js';
 import { EventList } from './happened.js';
 import { link, refine } from './route.js';
 import { useLoad } from './store.js';
+import { PayloadView } from './viewer.js';
 
 const NEVER = 0xffff_ffff;
 /** Milliseconds between two readings of a client. */
@@ -101,10 +102,11 @@ function InFlight({ id }) {
 }
 
 function Payload({ message, close }) {
-  const shown = payload(fromBase64(message.payload_base64));
+  const data = useMemo(() => fromBase64(message.payload_base64), [message]);
+  const shown = payload(data, message.topic);
   return html`<${Dialog} title="Payload" close=${close}>
     <p><${Name} text=${message.topic} /> <span class="dim">${count(message.payload_bytes)} bytes, ${shown.kind}</span></p>
-    <pre class="payload">${shown.text}</pre>
+    <${PayloadView} topic=${message.topic} data=${data} />
     <div class="actions"><button type="button" onClick=${close}>Close</button></div>
   </${Dialog}>`;
 }

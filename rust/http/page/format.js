@@ -1,5 +1,6 @@
 // Numbers, times and texts of strangers, for people.
 import { unpacked } from './binary.js';
+import { sparkplug } from './sparkplug.js';
 
 const UNITS = ['', 'k', 'M', 'G', 'T'];
 const BYTES = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
@@ -81,11 +82,21 @@ export function visibleLines(text) {
 
 const MAX_SHOWN = 64 * 1024;
 
+/** Levels of a value that is shown as one. */
+const MAX_DEPTH = 64;
+
+const isDeep = (value, left = MAX_DEPTH) => typeof value === 'object' && value !== null && (left === 0 || Object.values(value).some((inner) => isDeep(inner, left - 1)));
+
 const indented = (value) => visibleLines(JSON.stringify(value, null, 2));
 
-/** A payload as text: JSON, CBOR and MessagePack are indented, what else is not UTF-8 is hexadecimal. Returns `{kind, text, value}`. */
-export function payload(data) {
+/**
+ * A payload as text: JSON, CBOR, MessagePack and, on its topics, Sparkplug B are indented, what else is not UTF-8 is hexadecimal. Returns
+ * `{kind, text, value}`, for Sparkplug B also what `sparkplug` found.
+ */
+export function payload(data, topic = '') {
   if (data.length === 0) return { kind: 'empty', text: '' };
+  const metrics = sparkplug(topic, data);
+  if (metrics) return { ...metrics, text: indented(metrics.value) };
   const shown = data.subarray(0, MAX_SHOWN);
   const rest = data.length > MAX_SHOWN ? `\n… ${count(data.length - MAX_SHOWN)} bytes more` : '';
   try {
@@ -93,6 +104,7 @@ export function payload(data) {
     if (rest) return { kind: 'text', text: visibleLines(text) + rest };
     try {
       const value = JSON.parse(text);
+      if (isDeep(value)) return { kind: 'text', text: visibleLines(text) };
       if (typeof value === 'object') return { kind: 'JSON', text: indented(value), value };
       return { kind: 'text', text: visibleLines(text), value };
     } catch {

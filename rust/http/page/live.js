@@ -1,20 +1,29 @@
 // Live messages: an MQTT client of its own, with the rights of the user who logs in to MQTT.
 import { get } from './api.js';
 import { count, payload } from './format.js';
-import { html, useEffect, useRef, useState } from './lib.js';
+import { html, useEffect, useMemo, useRef, useState } from './lib.js';
 import { MqttClient } from './mqtt.js';
 import { Dialog, Empty, Facts, Field, Name, Problem, Time } from './parts.js';
 import { useLoad } from './store.js';
 import { Table } from './table.js';
+import { noteBirth } from './sparkplug.js';
 import { ValueChart } from './values.js';
+import { PayloadView } from './viewer.js';
 
 const KEPT = 1000;
+
+/** The beginning of a payload, in a line; made once it is shown. */
+function line(item) {
+  const { payload: data, topic } = item;
+  item.line ??= payload(data.length > 2000 ? data.subarray(0, 200) : data, topic).text.slice(0, 200).replace(/\s+/g, ' ');
+  return item.line;
+}
 
 const COLUMNS = [
   { title: 'Time', width: '76px', cell: (item) => html`<${Time} ms=${item.ms} />` },
   { title: 'Topic', width: 'minmax(110px, 2fr)', cell: (item) => html`<${Name} text=${item.topic} />` },
   { title: '', width: '64px', class: 'wide', cell: (item) => (item.retain ? 'retained' : '') },
-  { title: 'Payload', width: 'minmax(110px, 3fr)', cell: (item) => html`<span class="name">${item.line}</span>` },
+  { title: 'Payload', width: 'minmax(110px, 3fr)', cell: (item) => html`<span class="name">${line(item)}</span>` },
 ];
 
 /** The address of a listener, on the host that served the page. */
@@ -22,29 +31,41 @@ const place = (listener) => `${listener.tls ? 'wss' : 'ws'}://${location.hostnam
 
 const clientId = () => `page-${Array.from(crypto.getRandomValues(new Uint8Array(8)), (byte) => byte.toString(16).padStart(2, '0')).join('')}`;
 
+/** Messages that have come since the page was loaded. */
+let number = 0;
+
 /** Messages, the newest first, that are shown at most five times a second. */
 function useMessages() {
   const [shown, show] = useState([]);
   const kept = useRef([]);
   const timer = useRef(0);
+  // Those since the last time, the oldest first.
+  const added = useRef([]);
   const add = (message) => {
-    const text = payload(message.payload.length > 2000 ? message.payload.subarray(0, 200) : message.payload).text.slice(0, 200);
-    kept.current = [{ ...message, ms: Date.now(), id: Math.random(), line: text.replace(/\s+/g, ' ') }, ...kept.current.slice(0, KEPT - 1)];
+    noteBirth(message.topic, message.payload);
+    message.ms = Date.now();
+    message.id = number += 1;
+    added.current.push(message);
+    if (added.current.length >= 2 * KEPT) added.current.splice(0, KEPT);
     timer.current ||= setTimeout(() => {
       timer.current = 0;
+      kept.current = added.current.reverse().concat(kept.current).slice(0, KEPT);
+      added.current = [];
       show(kept.current);
     }, 200);
   };
   useEffect(() => () => clearTimeout(timer.current), []);
   const clear = () => {
     kept.current = [];
+    added.current = [];
     show([]);
   };
   return [shown, add, clear];
 }
 
 function Message({ message, messages, theme, close }) {
-  const shown = payload(message.payload);
+  const shown = useMemo(() => payload(message.payload, message.topic), [message]);
+  const before = messages.find((one) => one.id < message.id && one.topic === message.topic);
   const { contentType, responseTopic, expiry, user } = message.properties;
   return html`<${Dialog} title="Message" close=${close}>
     <p><${Name} text=${message.topic} /></p>
@@ -57,7 +78,7 @@ function Message({ message, messages, theme, close }) {
       expiry !== undefined && ['Expires in', `${expiry} s`],
       ...user.map(([name, value]) => [html`<${Name} text=${name} />`, html`<${Name} text=${value} />`]),
     ]} />
-    <pre class="payload">${shown.text}</pre>
+    <${PayloadView} topic=${message.topic} data=${message.payload} before=${before?.payload} />
     <${ValueChart} message=${message} messages=${messages} theme=${theme} />
     <div class="actions"><button type="button" onClick=${close}>Close</button></div>
   </${Dialog}>`;

@@ -1,7 +1,7 @@
 // Screen 4: retained messages, live messages, publishing.
 import { address, ask, get, may } from './api.js';
 import { bytes, count, duration, fromBase64, payload } from './format.js';
-import { html, useState } from './lib.js';
+import { html, useRef, useState } from './lib.js';
 import { Live } from './live.js';
 import { usePages } from './pages.js';
 import { change, confirm, Dialog, Empty, Facts, Field, Heading, Name, Problem, Tabs } from './parts.js';
@@ -9,6 +9,7 @@ import { link, refine } from './route.js';
 import { useLoad } from './store.js';
 import { Table } from './table.js';
 import { Tree } from './tree.js';
+import { PayloadView } from './viewer.js';
 
 const COLUMNS = [
   { title: 'Topic', width: 'minmax(140px, 4fr)', cell: (item) => html`<${Name} text=${item.topic} />` },
@@ -19,8 +20,13 @@ const COLUMNS = [
 ];
 
 function Message({ topic, close, done }) {
-  const { data, error } = useLoad((signal) => get(address(['retained', topic]), signal), [topic]);
-  const shown = data?.payload_base64 !== undefined && payload(fromBase64(data.payload_base64));
+  const { data, error, reload } = useLoad((signal) => get(address(['retained', topic]), signal), [topic]);
+  // The payload, and the one that was read before it.
+  const read = useRef([]);
+  const text = data?.payload_base64;
+  if (text !== undefined && text !== read.current[0]?.text) read.current = [{ text, bytes: fromBase64(text) }, read.current[0]];
+  const [now, before] = text === undefined ? [] : read.current;
+  const shown = now && payload(now.bytes, topic);
   const remove = async () => {
     close();
     if (await change('DELETE', address(['retained', topic]), undefined, 'The retained message is removed.')) done();
@@ -35,10 +41,11 @@ function Message({ topic, close, done }) {
       data.publisher && ['Publisher', html`<a href=${link(['clients', data.publisher.client_id])}><${Name} text=${data.publisher.client_id} /></a>, user <${Name} text=${data.publisher.username} />`],
       data.content_type && ['Content type', html`<${Name} text=${data.content_type} />`],
       data.response_topic && ['Response topic', html`<${Name} text=${data.response_topic} />`],
-    ]} />${shown ? html`<pre class="payload">${shown.text}</pre>` : html`<p class="dim">The payload is shown to keys with the scope payload.</p>`}`}
+    ]} />${now ? html`<${PayloadView} topic=${topic} data=${now.bytes} before=${before?.bytes} />` : html`<p class="dim">The payload is shown to keys with the scope payload.</p>`}`}
     <div class="actions">
       <a href=${link(['subscriptions'], { topic })} onClick=${close}>Who gets this topic?</a>
       ${may('operate') && data && !topic.startsWith('$') && html`<button type="button" class="danger" onClick=${remove}>Remove</button>`}
+      <button type="button" onClick=${reload}>Read again</button>
       <button type="button" onClick=${close}>Close</button>
     </div>
   </${Dialog}>`;

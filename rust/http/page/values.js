@@ -22,7 +22,7 @@ function collect(value, place, found) {
 function numbers(message) {
   if (!message.numbers) {
     message.numbers = new Map();
-    collect(payload(message.payload).value, '', message.numbers);
+    collect(payload(message.payload, message.topic).value, '', message.numbers);
   }
   return message.numbers;
 }
