@@ -101,7 +101,7 @@ mqtt-only: .make/tools .make/venv .make/dev ## build the extension without strea
 	@PYO3_BUILD_EXTENSION_MODULE=1 cargo build --quiet -p mqttcore-bindings --no-default-features $(CARGO_ARGS)
 	@rm -rf .make/mqtt-only/mqttcore && cp -r python/mqttcore .make/mqtt-only/ && rm -f .make/mqtt-only/mqttcore/_core.*so
 	@cp $(TARGET)/debug/lib_core.so .make/mqtt-only/mqttcore/_core.abi3.so
-	@PYTHONPATH=.make/mqtt-only $(BIN)/python -m pytest tests/unit/test_mqtt_only.py $(ARGS)
+	@PYTHONPATH=$(CURDIR)/.make/mqtt-only $(BIN)/python -m pytest tests/unit/test_mqtt_only.py $(ARGS)
 
 # The folders lie in this checkout, where git finds the commit. Each compiles all dependencies.
 reproducible: .make/venv ## build the wheel of the last commit in two folders, and compare the bytes (takes minutes)
@@ -241,7 +241,7 @@ asan: .make/tools .make/dev ## Python tests with an AddressSanitizer build of th
 		cp $(TARGET)/asan/$$host/debug/lib_core.so .make/asan/mqttcore/_core.abi3.so; \
 		rm -f .make/asan/report.*; result=0; \
 		LD_PRELOAD=$$runtime ASAN_OPTIONS=detect_leaks=0:log_path=$(CURDIR)/.make/asan/report \
-			PYTHONMALLOC=malloc PYTHONPATH=.make/asan $(BIN)/python -m pytest $(ASAN_TESTS) $(ARGS) || result=$$?; \
+			PYTHONMALLOC=malloc PYTHONPATH=$(CURDIR)/.make/asan $(BIN)/python -m pytest $(ASAN_TESTS) $(ARGS) || result=$$?; \
 		if ls .make/asan/report.* >/dev/null 2>&1; then cat .make/asan/report.* >&2; result=1; fi; \
 		exit $$result; \
 	else echo "no nightly Rust, or no libasan.so of gcc: rustup toolchain install nightly"; fi

@@ -227,13 +227,13 @@ fn bans_are_added_listed_and_lifted_and_outlive_the_broker() {
 fn a_ban_over_the_limit_is_refused_until_another_is_lifted() {
     let home = Home::new();
     let served = setup(&home).start();
-    let mut owner = Caller::owner(&home);
     let pattern = |number: usize| format!("bot-{number}");
     for number in 0..1_000 {
         let target = BanTarget::ClientIdPattern(pattern(number).parse().expect("a pattern"));
         served.ban(target, String::new(), None).expect("banned");
     }
     let body = |number| json!({"kind": "client_id_regex", "value": pattern(number)}).to_string();
+    let mut owner = Caller::owner(&home);
 
     let refused = owner.ask("POST", "/bans", &body(1_000));
 
