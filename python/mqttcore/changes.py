@@ -14,6 +14,7 @@ RESTART = frozenset(
         "shared_strategy",
         "scrub_interval_s",
         "data",
+        "metrics",
         "streams",
         "http",
         "kafka",

@@ -19,7 +19,7 @@ from dataclasses import replace
 import pytest
 from mqttcore import Broker, Settings, _core
 from mqttcore._socket_path import short
-from mqttcore.config import Access, HttpListener, Listener, ServerLimits
+from mqttcore.config import Access, HttpListener, Listener, Metrics, ServerLimits, TopicMetric
 from mqttcore.plugin import Allow, Deny, Grant, Login, Message, Plugin, hook
 from mqttcore.plugin.breaker import FAILURES
 from mqttcore.streams.client import StreamClient
@@ -335,14 +335,34 @@ NARROW = replace(LISTENER, max_connections=1)
 GUARDED = replace(LISTENER, anonymous=Access(publish=("a/#",)))
 REFUSING = ServerLimits(queue_messages=3, queue_disk_bytes=4_096, queue_policy="refuse")
 
+CHOSEN = Metrics(
+    topics=(
+        TopicMetric(filter="plant/+/temp", name="temperatures"),
+        TopicMetric(filter="plant/#", name="plant"),
+        TopicMetric(filter="quiet", name="quiet"),
+    )
+)
+
+
+def chosen_topics(scene: Scene) -> None:
+    """Messages on topics of `[[metrics.topics]]`, and beside them."""
+    client = scene.client("meter")
+    client.publish("plant/1/temp", b"12345", qos=1, packet_id=1)
+    client.publish("plant/1", b"123", qos=1, packet_id=2)
+    client.publish("elsewhere", b"1", qos=1, packet_id=3)
+
+
 SETTINGS: dict[Mover, dict[str, object]] = {
     old_version: {"listeners": (NEW_ONLY,)},
     crowd: {"listeners": (NARROW,)},
     denied: {"listeners": (GUARDED,)},
     refused_queue: {"limits": REFUSING},
+    chosen_topics: {"metrics": CHOSEN},
 }
 
 MOVERS: dict[str, Mover] = {
+    "mqttcore_topic_messages": chosen_topics,
+    "mqttcore_topic_bytes": chosen_topics,
     "mqttcore_connections": traffic,
     "mqttcore_connections_accepted": traffic,
     "mqttcore_connections_refused": crowd,
@@ -482,10 +502,22 @@ def test_the_page_is_open_metrics_with_closed_labels() -> None:
 
     assert text.endswith("# EOF\n")
     kafka = {"mqttcore_kafka_waiting_bytes", "mqttcore_kafka_records"}
-    assert set(declared()) - set(first) <= kafka | READERS | {"mqttcore_build"}
+    chosen = {"mqttcore_topic_messages", "mqttcore_topic_bytes"}
+    assert set(declared()) - set(first) <= kafka | chosen | READERS | {"mqttcore_build"}
     for name in first:
         assert first[name].documentation.endswith(".")
         assert values(first, name).keys() == values(second, name).keys()
+
+
+def test_messages_on_chosen_topics_are_counted_by_name() -> None:
+    before, after = pages(chosen_topics)
+
+    def counts(page: Page, family: str) -> dict[str, float]:
+        return {name: value for (_, name), value in values(page, family).items()}
+
+    assert counts(before, "mqttcore_topic_messages") == {"temperatures": 0, "plant": 0, "quiet": 0}
+    assert counts(after, "mqttcore_topic_messages") == {"temperatures": 1, "plant": 2, "quiet": 0}
+    assert counts(after, "mqttcore_topic_bytes") == {"temperatures": 5, "plant": 8, "quiet": 0}
 
 
 def test_open_metrics_name_no_consumers_and_no_queries() -> None:

@@ -57,8 +57,8 @@ def test_every_fault_is_named_with_its_place_and_a_remedy(write: Write) -> None:
 
     assert faults(path) == [
         "mqttcore.toml:1:1: log_levle: unknown key; allowed: data, durability, http, kafka, limits,"
-        " listeners, log, log_level, plugins, scrub_interval_s, shards, shared_strategy,"
-        " streams, sys_interval_s, topics;"
+        " listeners, log, log_level, metrics, plugins, scrub_interval_s, shards,"
+        " shared_strategy, streams, sys_interval_s, topics;"
         ' did you mean "log_level"?',
         "mqttcore.toml:2:10: shards: expected a whole number, found 'two'; allowed: 0 to 64",
         "mqttcore.toml:5:1: listeners[0].adress: unknown key; allowed: address, anonymous,"
@@ -78,8 +78,8 @@ def test_every_fault_is_named_with_its_place_and_a_remedy(write: Write) -> None:
         "mqttcore.toml:14:20: limits.keep_alive_max_s: expected a whole number, found 1.5; allowed:"
         " 0 to 65_535",
         "mqttcore.toml:16:2: sessions: unknown key; allowed: data, durability, http, kafka, limits,"
-        " listeners, log, log_level, plugins, scrub_interval_s, shards, shared_strategy,"
-        " streams, sys_interval_s, topics",
+        " listeners, log, log_level, metrics, plugins, scrub_interval_s, shards,"
+        " shared_strategy, streams, sys_interval_s, topics",
     ]
 
 
@@ -580,6 +580,35 @@ def test_a_rule_of_topics_that_says_nothing_is_refused(write: Write) -> None:
     assert faults(path) == [
         "mqttcore.toml:1:1: topics[0]: has no effect without durability or queue_policy"
     ]
+
+
+def test_metrics_of_topics_have_names_and_a_limit(write: Write) -> None:
+    entry = '[[metrics.topics]]\nfilter = "a/#"\nname = "{}"\n'
+    served = 'http = {address = "127.0.0.1:0"}\n'
+    names = ["a", "b", "a", "c d", ""]
+    path = write(served + "".join(map(entry.format, names)))
+
+    allowed = "allowed: 1 to 64 letters, digits, dots, hyphens and underscores"
+    assert faults(path) == [
+        f"mqttcore.toml:13:8: metrics.topics[3].name: 'c d' is not the name of a metric; {allowed}",
+        f"mqttcore.toml:16:8: metrics.topics[4].name: '' is not the name of a metric; {allowed}",
+    ]
+    assert faults(write(served + "".join(map(entry.format, names[:3])))) == [
+        "mqttcore.toml:10:8: metrics.topics[2].name: 'a' is already the name of metrics.topics[0];"
+        " allowed: another name"
+    ]
+    many = served + "".join(entry.format(number) for number in range(101))
+    assert faults(write(many)) == [
+        "mqttcore.toml:2:1: metrics.topics: has 101 entries; allowed: up to 100"
+    ]
+    assert faults(write(entry.format("a"))) == [
+        "mqttcore.toml:1:1: metrics.topics: has no effect without [http], which serves the metrics"
+    ]
+    assert faults(write(served + '[[metrics.topics]]\nfilter = "a/#/b"\nname = "a"\n'))[
+        0
+    ].startswith("mqttcore.toml:3:10: metrics.topics[0].filter:")
+    chosen = load(write(served + entry.format("a"))).metrics.topics
+    assert [(metric.filter, metric.name) for metric in chosen] == [("a/#", "a")]
 
 
 def test_a_durability_is_one_of_three_values_on_a_filter(write: Write) -> None:

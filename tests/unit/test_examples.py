@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from mqttcore import Settings
-from mqttcore.config import HttpListener, Listener, ServerLimits, Tls, TopicRule, load
+from mqttcore.config import HttpListener, Listener, ServerLimits, Tls, TopicMetric, TopicRule, load
 from mqttcore.sessions import SessionLimits, SessionPolicy
 from mqttcore.streams.kafka import Kafka
 from mqttcore.streams.settings import Retention, Stream
@@ -115,7 +115,7 @@ def test_the_example_file_names_every_key() -> None:
     named = set(re.findall(r"^#? ?(\w+) =", text, re.MULTILINE))
 
     clients = (Settings, Listener, ServerLimits, SessionPolicy, SessionLimits)
-    kinds = (*clients, Tls, TopicRule, Stream, Retention, Tier, HttpListener, Kafka)
+    kinds = (*clients, Tls, TopicRule, TopicMetric, Stream, Retention, Tier, HttpListener, Kafka)
     keys = {field.name for kind in kinds for field in dataclasses.fields(kind)}
     tables = {"listeners", "limits", "plugins", "session", "streams", "retention", "http", "topics"}
     assert keys - named == tables | {"kafka", "sasl", "sni", "tier", "tls"}

@@ -255,8 +255,8 @@ def test_a_wrong_configuration_ends_with_2_and_names_every_fault(
     assert (status, out) == (2, "")
     assert err.splitlines() == [
         "mqttcore.toml:1:1: shads: unknown key; allowed: data, durability, http, kafka, limits,"
-        " listeners, log, log_level, plugins, scrub_interval_s, shards, shared_strategy, streams,"
-        " sys_interval_s, topics; did you mean"
+        " listeners, log, log_level, metrics, plugins, scrub_interval_s, shards, shared_strategy,"
+        " streams, sys_interval_s, topics; did you mean"
         ' "shards"?',
         "mqttcore.toml:3:12: limits.sessions: 0 is out of range; allowed: 1 to 4_294_967_295",
     ]

@@ -11,9 +11,11 @@ from mqttcore.config.parts import (
     HttpListener,
     Listener,
     LogOutput,
+    Metrics,
     PluginUse,
     ServerLimits,
     Tls,
+    TopicMetric,
     TopicRule,
 )
 from mqttcore.config.reading import Origin, load
@@ -25,11 +27,13 @@ __all__ = [
     "HttpListener",
     "Listener",
     "LogOutput",
+    "Metrics",
     "Origin",
     "PluginUse",
     "ServerLimits",
     "Settings",
     "Tls",
+    "TopicMetric",
     "TopicRule",
     "load",
 ]

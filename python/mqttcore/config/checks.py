@@ -2,14 +2,18 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from mqttcore._core import has_streams
 from mqttcore._schema import Entry, Faults, Made, Place
-from mqttcore.config.parts import HttpListener, Listener, LogOutput, Tls, TopicRule
+from mqttcore.config.parts import HttpListener, Listener, LogOutput, Metrics, Tls, TopicRule
 from mqttcore.config.values import SOCKET_MODE, WEBSOCKET_PATH, is_loopback, unix_path
 from mqttcore.errors import ConfigError
 from mqttcore.streams.kafka import check_kafka
 from mqttcore.streams.settings import BUILD, check_streams, read_token
+
+TOPIC_METRICS_MAX: Final = 100
+"""Maximum number of metrics of topics: each PUBLISH is compared with all of their filters."""
 
 
 def check_together(
@@ -18,6 +22,7 @@ def check_together(
     """Checks values against each other; ``values`` are the given ones, by key."""
     check_listeners(values.get("listeners", (Listener(),)), place, faults)
     check_topics(values.get("topics", ()), place, faults)
+    check_metrics(values.get("metrics", Metrics()), values.get("http"), place, faults)
     output = values.get("log", LogOutput())
     if output.rotate_mb and output.to == "stderr":
         faults.add(place("log.rotate_mb"), "log.rotate_mb", "needs a file in log.to")
@@ -121,6 +126,25 @@ def check_topics(
         if rule.durability is None and rule.queue_policy is None:
             key = f"topics[{index}]"
             faults.add(place(key), key, "has no effect without durability or queue_policy")
+
+
+def check_metrics(
+    metrics: Metrics, http: HttpListener | None, place: Callable[[str], Place], faults: Faults
+) -> None:
+    """Refuses metrics of topics that nobody can read, too many of them, and equal names."""
+    key = "metrics.topics"
+    if metrics.topics and http is None:
+        faults.add(place(key), key, "has no effect without [http], which serves the metrics")
+    if len(metrics.topics) > TOPIC_METRICS_MAX:
+        what = f"has {len(metrics.topics)} entries"
+        faults.add(place(key), key, what, f"allowed: up to {TOPIC_METRICS_MAX}")
+    taken: dict[str, int] = {}
+    for index, metric in enumerate(metrics.topics):
+        first = taken.setdefault(metric.name, index)
+        if first != index:
+            where = f"{key}[{index}].name"
+            what = f"{metric.name!r} is already the name of {key}[{first}]"
+            faults.add(place(where), where, what, "allowed: another name")
 
 
 def refuse_policy(key: str, place: Callable[[str], Place], faults: Faults) -> None:

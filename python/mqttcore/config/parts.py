@@ -16,6 +16,7 @@ from mqttcore.config.values import (
     HostName,
     HttpAddress,
     ListenAddress,
+    MetricName,
     MountPoint,
     Network,
     Origin,
@@ -399,6 +400,22 @@ class TopicRule(Record):
     queue_policy: FullQueuePolicy | None = None
     """Treatment of a message for a kept session with a full queue; None: this rule does not set
     it."""
+
+
+class TopicMetric(Record):
+    """Counters of the messages that clients publish to some topics."""
+
+    filter: Filter
+    """The topics, with the mount point of a listener."""
+    name: MetricName
+    """The label ``name`` of the counters."""
+
+
+class Metrics(Record):
+    """Metrics in addition to those that are always there."""
+
+    topics: tuple[TopicMetric, ...] = ()
+    """Counters of messages by topic, at most 100."""
 
 
 class PluginUse(Record):

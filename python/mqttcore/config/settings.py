@@ -9,6 +9,7 @@ from mqttcore.config.parts import (
     HttpListener,
     Listener,
     LogOutput,
+    Metrics,
     PluginUse,
     ServerLimits,
     TopicRule,
@@ -55,6 +56,8 @@ class Settings(Record):
     topics: tuple[TopicRule, ...] = ()
     """Rules by topic. Each key comes from the first rule that matches the topic and has that
     key."""
+    metrics: Metrics = field(default_factory=Metrics)
+    """Metrics in addition to those that are always there."""
     streams: tuple[Stream, ...] = ()
     """Streams of rows."""
     http: HttpListener | None = None

@@ -104,6 +104,17 @@ ListenAddress = Annotated[
 SocketMode = Annotated[str, Parsed(socket_mode, "three octal digits, as 0660")]
 
 
+def check_metric_name(text: str) -> None:
+    """Refuses text that cannot be the name of a metric of topics."""
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", text):
+        raise ValueError(f"{text!r} is not the name of a metric")
+
+
+MetricName = Annotated[
+    str, Parsed(check_metric_name, "1 to 64 letters, digits, dots, hyphens and underscores")
+]
+
+
 Filter = Annotated[str, Parsed(_core.TopicFilter, "a topic filter")]
 MountPoint = Annotated[
     str, Parsed(_core.check_mount_point, "a topic name that does not begin with $, as plant/1")

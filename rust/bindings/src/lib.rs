@@ -25,6 +25,7 @@ mod store;
 #[cfg(feature = "streams")]
 mod stream;
 mod subscribe;
+mod topic_settings;
 mod topics;
 
 /// Native half of mqttcore. Import from `mqttcore`, not from here.

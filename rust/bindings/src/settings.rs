@@ -11,18 +11,20 @@ use mqttcore_broker::tls::{
 use mqttcore_broker::{
     AddressLimits, ClientRates, Config, Data, Durability, FailedLoginLimits, FlappingLimits,
     FullQueuePolicy, InvalidNetwork, InvalidProxySource, ListenAddress, Listener, ListenerCaps,
-    Network, PeerIdentity, ProxySource, ShareLimits, TopicDurability, TopicQueuePolicy,
-    UnixAddress, WebSocketRules,
+    Network, PeerIdentity, ProxySource, ShareLimits, UnixAddress, WebSocketRules,
 };
 use mqttcore_codec::ProtocolVersion;
 use mqttcore_session::{QueuePolicy, ServerLimits};
-use mqttcore_topics::{MountPoint, TopicFilter, TopicLimits};
+use mqttcore_topics::{MountPoint, TopicLimits};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::error::CoreError;
 use crate::grants::{DurabilityWord, FullQueuePolicyWord, SessionTerms, access};
-use crate::topics::{parse_filter, qos_of, strategy_named};
+use crate::topic_settings::{
+    MetricsFields, TopicFields, durability_by_topic, queue_policies_by_topic, topic_metrics,
+};
+use crate::topics::{qos_of, strategy_named};
 
 #[derive(FromPyObject)]
 struct SettingsFields<'py> {
@@ -35,13 +37,7 @@ struct SettingsFields<'py> {
     scrub_interval_s: f64,
     durability: DurabilityWord,
     topics: Vec<TopicFields>,
-}
-
-#[derive(FromPyObject)]
-struct TopicFields {
-    filter: String,
-    durability: Option<DurabilityWord>,
-    queue_policy: Option<FullQueuePolicyWord>,
+    metrics: MetricsFields,
 }
 
 #[derive(FromPyObject)]
@@ -209,10 +205,11 @@ pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
         spill_after: Duration::try_from_secs_f64(limits.queue_memory_s)?,
         scrub_every: Duration::try_from_secs_f64(fields.scrub_interval_s)?,
         data: data(fields.data, fields.durability.0),
-        topic_durability: topic_rules(&fields.topics, topic_durability)?,
+        topic_durability: durability_by_topic(&fields.topics)?,
         queues_disk_bytes: limits.queues_disk_bytes,
         queue_policy: full_queue_policy(&limits.queue_policy),
-        topic_queue_policies: topic_rules(&fields.topics, topic_queue_policy)?,
+        topic_queue_policies: queue_policies_by_topic(&fields.topics)?,
+        topic_metrics: topic_metrics(&fields.metrics)?,
         queue_deadline: Duration::try_from_secs_f64(limits.queue_deadline_s)?,
         sys_interval: (!sys_interval.is_zero()).then_some(sys_interval),
         system_time: SystemTime::now,
@@ -244,29 +241,6 @@ fn address_limits(limits: &ServerLimitsFields) -> PyResult<AddressLimits> {
 fn data(folder: String, durability: Durability) -> Option<Data> {
     let folder = PathBuf::from(folder);
     (!folder.as_os_str().is_empty()).then_some(Data { folder, durability })
-}
-
-/// Parses the filter of each rule; returns the values of the rules for which `said` has one.
-fn topic_rules<T>(
-    rules: &[TopicFields],
-    said: impl Fn(TopicFilter, &TopicFields) -> Option<T>,
-) -> PyResult<Vec<T>> {
-    let read = |rule: &TopicFields| Ok(said(parse_filter(&rule.filter)?, rule));
-    let all: Vec<Option<T>> = rules.iter().map(read).collect::<PyResult<_>>()?;
-    Ok(all.into_iter().flatten().collect())
-}
-
-fn topic_durability(filter: TopicFilter, rule: &TopicFields) -> Option<TopicDurability> {
-    let durability = rule.durability?.0;
-    Some(TopicDurability { filter, durability })
-}
-
-fn topic_queue_policy(filter: TopicFilter, rule: &TopicFields) -> Option<TopicQueuePolicy> {
-    let queue_policy = rule.queue_policy?.0;
-    Some(TopicQueuePolicy {
-        filter,
-        queue_policy,
-    })
 }
 
 fn listener(object: &Bound<'_, PyAny>) -> PyResult<Listener> {

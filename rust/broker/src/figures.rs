@@ -7,6 +7,7 @@ use crate::durability::audit::AuditLog;
 use crate::routing::retain;
 use crate::runtime::metrics::{self, Refusals, Stats};
 use crate::runtime::tallies::Tallies;
+use crate::runtime::topic_counters::TopicCount;
 use crate::shard::{EngineState, Shard};
 
 /// Sums the counters of all shards.
@@ -87,6 +88,15 @@ pub(crate) fn all(engine: &Arc<EngineState>) -> Vec<(String, u64)> {
 pub(crate) fn tallies(engine: &EngineState) -> Tallies {
     let shards = engine.metrics.iter().map(|metrics| &metrics.tallies);
     Tallies::sum(&shards.collect::<Vec<_>>())
+}
+
+/// Messages received on the topics of each metric of the configuration.
+pub(crate) fn topic_counts(engine: &EngineState) -> Vec<TopicCount> {
+    let mut sums: Vec<_> = engine.topic_metrics.iter().map(TopicCount::new).collect();
+    for metrics in &engine.metrics {
+        metrics.topics.add_to(&mut sums);
+    }
+    sums
 }
 
 /// The calls of each hook of the plugins in force.

@@ -78,6 +78,7 @@ pub use config::place::{Place, RulePlaces};
 pub use config::plugin_event::{EventKind, PluginEvent};
 pub use config::queue_policy::{FullQueuePolicy, TopicQueuePolicy};
 pub use config::rule_list::GrantRule;
+pub use config::topic_metrics::TopicMetric;
 pub use config::{
     AddressLimits, ClientRates, Config, Data, FailedLoginLimits, FlappingLimits, InvalidNetwork,
     InvalidPeer, InvalidProxySource, ListenAddress, Listener, ListenerCaps, Network, Peer,
@@ -124,6 +125,7 @@ pub use runtime::log::LoggedLine;
 pub use runtime::memory_limit::memory_budget;
 pub use runtime::metrics::{Figure, Figures, Refusals, Stats};
 pub use runtime::tallies::Tallies;
+pub use runtime::topic_counters::TopicCount;
 pub use service::{BrokerHandle, BrokerStopped, Extensions, Service};
 pub use sessions::listing::ClientInfo;
 pub use startup::StartError;

@@ -26,6 +26,7 @@ use crate::routing::{journal, router};
 use crate::runtime::failure::ServiceError;
 use crate::runtime::metrics::{Figures, Refusals};
 use crate::runtime::tallies::Tallies;
+use crate::runtime::topic_counters::TopicCount;
 use crate::sessions::loading;
 use crate::shard::guard::vital_or;
 use crate::shard::{EngineState, Shard};
@@ -98,6 +99,12 @@ impl BrokerHandle {
     pub fn tallies(&self) -> Tallies {
         let engine = self.0.upgrade();
         engine.map_or_else(Tallies::default, |engine| figures::tallies(&engine))
+    }
+
+    /// Messages received on the topics of each metric of the configuration. Never waits; empty once the broker has ended.
+    pub fn topic_counts(&self) -> Vec<TopicCount> {
+        let engine = self.0.upgrade();
+        engine.map_or_else(Vec::new, |engine| figures::topic_counts(&engine))
     }
 
     /// The calls of each hook of the plugins in force. Never waits; empty once the broker has ended.

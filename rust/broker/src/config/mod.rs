@@ -20,6 +20,7 @@ pub(crate) mod queue_policy;
 pub(crate) mod rule_list;
 mod settings;
 mod share_limits;
+pub(crate) mod topic_metrics;
 
 pub use address::{InvalidPeer, ListenAddress, Peer, UnixAddress};
 pub use address_limits::{AddressLimits, FailedLoginLimits, FlappingLimits};

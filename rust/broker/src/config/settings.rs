@@ -19,6 +19,7 @@ use crate::config::grants::{Grant, ListenerCaps};
 use crate::config::proxy_source::ProxySource;
 use crate::config::queue_policy::{FullQueuePolicy, TopicQueuePolicy};
 use crate::config::share_limits::ShareLimits;
+use crate::config::topic_metrics::TopicMetric;
 
 /// The configuration of the engine. The caller validates it; the engine trusts it.
 #[derive(Clone, Debug)]
@@ -82,6 +83,8 @@ pub struct Config {
     pub queue_policy: FullQueuePolicy,
     /// Queue policy by topic; the first matching rule applies.
     pub topic_queue_policies: Vec<TopicQueuePolicy>,
+    /// Counters of messages by topic; those of the start stay until the broker ends.
+    pub topic_metrics: Vec<TopicMetric>,
     /// Time that a publish waits for room before it is refused, if its publisher cannot be informed of a refusal.
     pub queue_deadline: Duration,
     /// Maximum bytes of stored messages in all queues together; above it all queues count as full. 0: half of the free
@@ -136,6 +139,7 @@ impl Default for Config {
             queues_disk_bytes: 0,
             queue_policy: FullQueuePolicy::default(),
             topic_queue_policies: Vec::new(),
+            topic_metrics: Vec::new(),
             queue_deadline: Duration::from_secs(10),
         }
     }

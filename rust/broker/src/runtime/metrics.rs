@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::config::topic_metrics::TopicMetric;
 use crate::runtime::tallies::TallyCounters;
+use crate::runtime::topic_counters::TopicCounters;
 
 /// A counter with one writer.
 #[derive(Debug, Default)]
@@ -73,9 +75,10 @@ pub trait Figures: Send + Sync {
 }
 
 impl Metrics {
-    /// Counters of one shard of a broker with so many listeners.
-    pub(crate) fn new(listeners: usize) -> Self {
+    /// Counters of one shard of a broker with so many listeners and these metrics of topics.
+    pub(crate) fn new(listeners: usize, topics: &[TopicMetric]) -> Self {
         Self {
+            topics: TopicCounters::new(topics),
             listeners: (0..listeners).map(|_| RefusalCounters::default()).collect(),
             ..Self::default()
         }
@@ -114,6 +117,8 @@ macro_rules! counters {
             listeners: Box<[RefusalCounters]>,
             /// Refusals of requests that came through no listener, or of clients that are gone.
             no_listener: RefusalCounters,
+            /// Messages received on chosen topics.
+            pub(crate) topics: TopicCounters,
         }
 
         /// Refusals of one listener's connections and clients, on one shard.

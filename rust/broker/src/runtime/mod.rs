@@ -16,5 +16,6 @@ pub(crate) mod memory_limit;
 pub(crate) mod metrics;
 pub(crate) mod tallies;
 pub(crate) mod token_bucket;
+pub(crate) mod topic_counters;
 pub(crate) mod wake_queue;
 pub(crate) mod wheel;

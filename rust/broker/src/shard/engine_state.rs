@@ -60,6 +60,8 @@ pub(crate) struct EngineState {
     pub(crate) metrics: Vec<Metrics>,
     /// Names of the bound listeners, as they were at the start.
     pub(crate) listeners: Box<[Arc<str>]>,
+    /// Names of the metrics of topics, as they were at the start.
+    pub(crate) topic_metrics: Box<[Arc<str>]>,
     /// The budget of memory.
     pub(crate) memory: Memory,
     pub(crate) availability: AvailabilityTable,
@@ -171,7 +173,12 @@ impl EngineState {
             retained_locks: std::array::from_fn(|_| Mutex::default()),
             memory: Memory::new(shards, memory_budget(config.memory_bytes)),
             metrics: (0..shards)
-                .map(|_| Metrics::new(config.listeners.len()))
+                .map(|_| Metrics::new(config.listeners.len(), &config.topic_metrics))
+                .collect(),
+            topic_metrics: config
+                .topic_metrics
+                .iter()
+                .map(|metric| Arc::clone(&metric.name))
                 .collect(),
             listeners: config
                 .listeners

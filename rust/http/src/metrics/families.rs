@@ -1,12 +1,13 @@
 //! The metric families: name, kind, help and where the values come from.
 //!
-//! Label sets are closed: none grows with clients or topics, and those of hooks are the hooks of the configured plugins.
+//! Label sets are closed: none grows with clients or topics. Those of hooks are the hooks of the configured plugins, and
+//! those of topics are the names in the configuration.
 //! `python -m tests.reference` reads this table.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mqttcore_broker::{HookCalls, Tally};
+use mqttcore_broker::{HookCalls, Tally, TopicCount};
 
 use super::{Scrape, float};
 
@@ -154,6 +155,10 @@ pub(super) const FAMILIES: &[Family] = &[
     family("mqttcore_directory_retired_bytes", Gauge, "Bytes of the directory that wait for readers before they are freed.", One("directory_retired_bytes")),
     family("mqttcore_directory_waits", Counter, "Changes of the directory that waited for readers.", One("directory_garbage_waits")),
 
+    family("mqttcore_topic_messages", Counter, "Received PUBLISH packets on the topics of `[[metrics.topics]]`, by its `name`; also refused ones.",
+        Each(&["name"], |s| by_topic(s, |count| count.messages))),
+    family("mqttcore_topic_bytes", Counter, "Payload bytes of received PUBLISH packets on the topics of `[[metrics.topics]]`, by its `name`.",
+        Each(&["name"], |s| by_topic(s, |count| count.bytes))),
     family("mqttcore_packets", Counter, "MQTT packets.", Each(&["direction", "type"], |s| {
         let received = by_name(&s.tallies.packets_received, &["in"]);
         received.into_iter().chain(by_name(&s.tallies.packets_sent, &["out"])).collect()
@@ -278,6 +283,14 @@ pub(super) const FAMILIES: &[Family] = &[
     family("process_open_fds", Gauge, "Open files of the process; needs Linux 6.2.", Maybe(|s| s.process.open_files)),
     family("process_max_fds", Gauge, "Maximum number of open files of the process.", Maybe(|s| s.process.max_files)),
 ];
+
+/// One figure of each configured metric of topics.
+fn by_topic(scrape: &Scrape, figure: fn(&TopicCount) -> u64) -> Labelled {
+    let counts = scrape.topics.iter();
+    counts
+        .map(|count| (vec![Arc::clone(&count.name)], float(figure(count))))
+        .collect()
+}
 
 /// A value for each name of a tally; `first` are the values of the labels in front of the name.
 fn by_name(tally: &Tally, first: &[&str]) -> Labelled {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use mqttcore_broker::{
-    BrokerHandle, Config, Health, Histogram, HookCalls, Refusals, Tallies, Tally,
+    BrokerHandle, Config, Health, Histogram, HookCalls, Refusals, Tallies, Tally, TopicCount,
 };
 use mqttcore_streams::{QueryReports, Rows};
 use prometheus_client::collector::Collector;
@@ -61,6 +61,8 @@ struct Scrape {
     refusals: Vec<(Arc<str>, HashMap<&'static str, u64>)>,
     /// Messages that wait for each shard.
     mailboxes: Vec<usize>,
+    /// Messages received on the topics of each configured metric.
+    topics: Vec<TopicCount>,
     /// Lags of consumers, by stream and consumer, if the caller is admitted.
     consumer_lags: Labelled,
     /// Lags of Spark queries, by query, if the caller is admitted.
@@ -115,6 +117,7 @@ impl FigureReader {
             requests: self.http.times.histograms(),
             refusals: self.refusals(),
             mailboxes: self.broker.mailboxes(),
+            topics: self.broker.topic_counts(),
             consumer_lags: rows.map_or_else(Labelled::new, lags::of_consumers),
             query_lags: reports.map_or_else(Labelled::new, lags::of_queries),
             connections: self.listeners.iter().cloned().zip(counts).collect(),

@@ -187,10 +187,7 @@ impl Connection {
         match request {
             Request::None => Ok(()),
             Request::Publish(request) => {
-                let metrics = self.shard.metrics();
-                metrics.tallies.messages_received.count(request.qos());
-                let payload = request.payload().len();
-                metrics.payload_bytes_received.add(payload as u64);
+                self.count_message(&request);
                 self.publish(request, batch, frame);
                 Ok(())
             }
@@ -217,6 +214,15 @@ impl Connection {
                 Ok(())
             }
         }
+    }
+
+    /// Counts a message of the client, before anything decides about it.
+    fn count_message(&self, request: &PublishRequest<'_>) {
+        let metrics = self.shard.metrics();
+        metrics.tallies.messages_received.count(request.qos());
+        let payload = request.payload().len() as u64;
+        metrics.payload_bytes_received.add(payload);
+        metrics.topics.count(|| request.topic(), payload);
     }
 
     /// Counts the filters of a SUBSCRIBE or UNSUBSCRIBE in the budget of this turn.
