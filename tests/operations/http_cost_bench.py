@@ -127,7 +127,7 @@ def main() -> int:
         more = added(found, name)
         start = "" if name == "used" else f"{more.start_ms:+.1f} ms, "
         print(f"{text}: {start}{more.anonymous_kb:+,} kB anonymous, {more.file_kb:+,} kB of files")
-    return int(added(found, "with").anonymous_kb > GOAL_KB)
+    return int(added(found, "used").anonymous_kb > GOAL_KB)
 
 
 if __name__ == "__main__":

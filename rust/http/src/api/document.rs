@@ -6,8 +6,9 @@ use axum::body::Bytes;
 use serde_json::{Value, json};
 use utoipa::OpenApi;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa_axum::router::OpenApiRouter;
 
-use super::{problem, routes, scope};
+use super::{PARTS, problem, scope};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -25,13 +26,17 @@ use super::{problem, routes, scope};
         (name = "traces", description = "Packets of chosen clients"),
     ),
 )]
-pub(super) struct Document;
+struct Document;
 
 /// The document as JSON. It is made when it is first asked for.
 pub(super) fn text() -> Bytes {
     static TEXT: OnceLock<Bytes> = OnceLock::new();
     TEXT.get_or_init(|| {
-        let mut document = routes().into_openapi();
+        let mut routes = OpenApiRouter::with_openapi(Document::openapi());
+        for part in PARTS {
+            routes = routes.merge(part());
+        }
+        let mut document = routes.into_openapi();
         add_scheme(&mut document);
         let document = with_problems(serde_json::to_value(&document).unwrap_or_default());
         document.to_string().into()

@@ -65,7 +65,6 @@ use mqttcore_broker::{AddressKey, BrokerHandle, LogLevel, Operator};
 use mqttcore_streams::{QueryReports, Rows};
 use tokio::sync::Semaphore;
 use tower_service::Service;
-use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::HttpLimits;
@@ -132,36 +131,35 @@ pub(crate) struct ApiState {
     program: Option<Arc<ProgramCalls>>,
 }
 
-/// All routes.
-fn routes() -> OpenApiRouter<ApiState> {
-    OpenApiRouter::with_openapi(document::Document::openapi())
-        .merge(system::routes())
-        .merge(parts::routes())
-        .merge(queries::routes())
-        .merge(plugins::routes())
-        .merge(events::routes())
-        .merge(history::routes())
-        .merge(jobs::routes())
-        .merge(configuration::routes())
-        .merge(clients::routes())
-        .merge(client_items::routes())
-        .merge(client_measures::routes())
-        .merge(client_queue::routes())
-        .merge(permissions::routes())
-        .merge(sessions::routes())
-        .merge(subscriptions::routes())
-        .merge(retained::routes())
-        .merge(topics::routes())
-        .merge(publish::routes())
-        .merge(bans::routes())
-        .merge(key_routes::routes())
-        .merge(login_routes::routes())
-        .merge(invalidate::routes())
-        .merge(acl_trial::routes())
-        .merge(audit_entries::routes())
-        .merge(explain::routes())
-        .merge(traces::routes())
-}
+/// The routes of each part of the API.
+const PARTS: [fn() -> OpenApiRouter<ApiState>; 26] = [
+    system::routes,
+    parts::routes,
+    queries::routes,
+    plugins::routes,
+    events::routes,
+    history::routes,
+    jobs::routes,
+    configuration::routes,
+    clients::routes,
+    client_items::routes,
+    client_measures::routes,
+    client_queue::routes,
+    permissions::routes,
+    sessions::routes,
+    subscriptions::routes,
+    retained::routes,
+    topics::routes,
+    publish::routes,
+    bans::routes,
+    key_routes::routes,
+    login_routes::routes,
+    invalidate::routes,
+    acl_trial::routes,
+    audit_entries::routes,
+    explain::routes,
+    traces::routes,
+];
 
 async fn unknown_path() -> Problem {
     Problem::not_found("unknown path").hint("GET /api/v1/openapi.json lists the paths")
@@ -214,11 +212,16 @@ impl Api {
     /// The router of all requests.
     fn router(&self) -> Router {
         let make = || {
-            let (router, document) = routes().split_for_parts();
-            let scopes = Arc::new(RouteScopes::of(document.paths.paths));
+            let (mut all, mut scopes) = (Router::new(), RouteScopes::default());
+            for part in PARTS {
+                // Descriptions take much more memory than routes: no more than those of a part are there.
+                let (routes, document) = part().split_for_parts();
+                scopes.add(document.paths.paths);
+                all = all.merge(routes);
+            }
+            let scopes = Arc::new(scopes);
             let recorder = Recorder::new(&self.state.broker, &scopes);
-            router
-                .route_layer(middleware::from_fn_with_state(scopes, scope::check))
+            all.route_layer(middleware::from_fn_with_state(scopes, scope::check))
                 .route_layer(middleware::from_fn_with_state(recorder, audit::record))
                 .fallback(unknown_path)
                 .with_state(self.state.clone())

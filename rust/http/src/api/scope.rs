@@ -102,14 +102,17 @@ impl FromIterator<Scope> for Scopes {
 pub(crate) struct RouteScopes(HashMap<String, HashMap<String, Option<Scopes>>>);
 
 impl RouteScopes {
-    /// Reads them from the paths of an OpenAPI document. A path that cannot be read has no scope.
-    pub(crate) fn of<P, I: Serialize>(paths: impl IntoIterator<Item = (P, I)>) -> Self
-    where
-        P: Into<String>,
-    {
-        let of =
-            |(path, item): (P, I)| Some((path.into(), methods(&serde_json::to_value(item).ok()?)));
-        Self(paths.into_iter().filter_map(of).collect())
+    /// Adds those of paths of an OpenAPI document. A path that cannot be read has no scope.
+    pub(crate) fn add<P: Into<String>>(
+        &mut self,
+        paths: impl IntoIterator<Item = (P, impl Serialize)>,
+    ) {
+        for (path, item) in paths {
+            if let Ok(item) = serde_json::to_value(item) {
+                let of_path = self.0.entry(path.into()).or_default();
+                of_path.extend(methods(&item));
+            }
+        }
     }
 
     /// Whether a request may change something: its route needs another scope than `view`. Public routes do not count:
@@ -203,7 +206,8 @@ mod tests {
             "delete": {"security": [{"key": []}]},
             "patch": {"security": [{}]},
         });
-        let scopes = RouteScopes::of([("/a", item)]);
+        let mut scopes = RouteScopes::default();
+        scopes.add([("/a", item)]);
         let all = CallerIdentity::new("test", Scopes::all());
         let check = |path, method| scopes.check(path, &method, &all).map_err(|why| why.status);
 
@@ -231,7 +235,8 @@ mod tests {
     #[test]
     fn a_route_with_two_scopes_needs_both() {
         let item = json!({"get": {"security": [{"key": ["operate", "payload"]}]}});
-        let routes = RouteScopes::of([("/a", item)]);
+        let mut routes = RouteScopes::default();
+        routes.add([("/a", item)]);
         let is_admitted = |scopes: &[Scope]| {
             let identity = CallerIdentity::new("test", scopes.iter().copied().collect());
             routes.check("/a", &Method::GET, &identity).is_ok()
