@@ -150,7 +150,7 @@ def test_a_selection_outlasts_scrolling_and_new_clients_and_loses_those_that_lea
 def test_clients_are_selected_with_the_keyboard_and_in_ranges(site: Site, page: Page) -> None:
     for number in range(6):
         site.client(f"pump-{number}")
-    opened(site, page, "?q=pump")
+    expect(opened(site, page, "?q=pump")).to_have_count(7)
     page.get_by_role("rowgroup", name="Clients").focus()
 
     for key in ("ArrowDown", "Space", "End", "Space", "Home", "Space", "Space"):

@@ -14,6 +14,7 @@ const KEEP_ALIVE_S = 30;
 /** Bytes of the largest packet that the broker is to send. */
 const MAXIMUM_PACKET = 1 << 20;
 
+const NOTHING = new Uint8Array(0);
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
 
@@ -145,7 +146,7 @@ function outcome(what, body, skip) {
 /** A connection. `on`: `connected()`, `message(message)`, `ended(why)`. */
 export class MqttClient {
   #socket;
-  #rest = new Uint8Array(0);
+  #rest = NOTHING;
   #timer;
   #waiting = new Map();
   #id = 0;
@@ -185,11 +186,15 @@ export class MqttClient {
   }
 
   #receive(bytes) {
-    const whole = new Uint8Array(this.#rest.length + bytes.length);
-    whole.set(this.#rest);
-    whole.set(bytes, this.#rest.length);
+    let whole = bytes;
+    if (this.#rest.length > 0) {
+      whole = new Uint8Array(this.#rest.length + bytes.length);
+      whole.set(this.#rest);
+      whole.set(bytes, this.#rest.length);
+    }
     try {
-      this.#rest = split(whole, (first, body) => this.#take(first, body)).slice();
+      const rest = split(whole, (first, body) => this.#take(first, body));
+      this.#rest = rest.length > 0 ? rest.slice() : NOTHING;
     } catch (error) {
       this.#end(error.message);
     }
