@@ -38,13 +38,16 @@ def number(value: int) -> bytes:
     return bytes([*out, value])
 
 
-def field(at: int, value: bytes | float) -> bytes:
-    """A field of protobuf: a number, bytes, or a double."""
-    if isinstance(value, float):
-        return number(at << 3 | 1) + struct.pack("<d", value)
+def field(at: int, value: int | bytes) -> bytes:
+    """A field of protobuf: a number or bytes."""
     if isinstance(value, int):
         return number(at << 3) + number(value)
     return number(at << 3 | 2) + number(len(value)) + value
+
+
+def double(at: int, value: float) -> bytes:
+    """A field of protobuf with a double."""
+    return number(at << 3 | 1) + struct.pack("<d", value)
 
 
 def metric(*fields: bytes) -> bytes:
@@ -54,7 +57,7 @@ def metric(*fields: bytes) -> bytes:
 BIRTH = b"".join(
     (
         field(1, 1_700_000_000_000),
-        metric(field(1, b"Motor/Speed"), field(2, 7), field(4, 10), field(13, 21.5)),
+        metric(field(1, b"Motor/Speed"), field(2, 7), field(4, 10), double(13, 21.5)),
         metric(field(1, b"Level"), field(2, 8), field(4, 1), field(10, 0xFFFF_FFFE)),
         metric(field(1, HOSTILE.encode()), field(4, 12), field(15, HOSTILE.encode())),
         field(3, 0),
@@ -63,7 +66,7 @@ BIRTH = b"".join(
 DATA = b"".join(
     (
         field(1, 1_700_000_001_000),
-        metric(field(2, 7), field(13, 22.25)),
+        metric(field(2, 7), double(13, 22.25)),
         metric(field(2, 8), field(10, 0xFFFF_FFFD)),
         metric(field(2, 9), field(4, 11), field(14, 1)),
         field(3, 1),
@@ -198,7 +201,7 @@ def decoded(page: Page, data: bytes, topic: str = PLACE.format("DDATA")) -> dict
         ((field(4, 4), field(11, (1 << 64) - 2)), "Int64", -2),
         ((field(4, 8), field(11, (1 << 64) - 1)), "UInt64", "18446744073709551615"),
         ((field(4, 9), number(12 << 3 | 5) + struct.pack("<f", 21.1)), "Float", 21.1),
-        ((field(4, 10), field(13, float("nan"))), "Double", "NaN"),
+        ((field(4, 10), double(13, float("nan"))), "Double", "NaN"),
         ((field(4, 9), number(12 << 3 | 5) + struct.pack("<f", float("inf"))), "Float", "Infinity"),
         ((field(4, 11), field(14, 0)), "Boolean", False),
         ((field(4, 13), field(11, 1_700_000_000_000)), "DateTime", "2023-11-14T22:13:20.000Z"),
