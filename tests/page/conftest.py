@@ -26,7 +26,7 @@ from tests.tls import Files
 from tests.wire import Wire
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, Route
+    from playwright.sync_api import Browser, BrowserContext, Page, Route
 
 SOURCES = pathlib.Path(__file__).parents[2] / "rust/http/page"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
@@ -217,6 +217,12 @@ def from_source(route: Route) -> None:
     route.fulfill(path=SOURCES / route.request.url.split("/", 5)[5])
 
 
+def serve_sources(context: BrowserContext) -> None:
+    """With `MQTTCORE_PAGE_FILES`, pages of this profile have the files of the working tree."""
+    if "MQTTCORE_PAGE_FILES" in os.environ:
+        context.route(re.compile("/page/[0-9a-f]{16}/"), from_source)
+
+
 Visitor = Callable[..., Visit]
 
 
@@ -229,8 +235,7 @@ def visitor(browser: Browser, site: Site) -> Iterator[Visitor]:
         def visit(**options: object) -> Visit:
             context = browser.new_context(**options)  # type: ignore[arg-type]  # of Playwright
             open_now.callback(context.close)
-            if "MQTTCORE_PAGE_FILES" in os.environ:
-                context.route(re.compile("/page/[0-9a-f]{16}/"), from_source)
+            serve_sources(context)
             made = Visit(context.new_page(), site)
             made.watch()
             visits.append(made)
