@@ -204,6 +204,29 @@ def test_the_fields_of_packets_are_decoded(place: Place) -> None:
     assert b"hidden" not in place.file(trace, "pcapng")
 
 
+def test_a_trace_of_a_topic_has_the_acknowledgements_of_its_messages(place: Place) -> None:
+    client_id = bytes_of.unique("exchanges")
+    trace = place.trace(where={"client_id": client_id, "topic": "x/#"})
+    with place.open("tcp", 5) as wire:
+        wire.connect(client_id)
+        wire.subscribe(("x/1", 1), ("x/2", 2), ("y", 1))
+        wire.publish("x/1", qos=1, packet_id=1)
+        wire.receive_publish()
+        wire.publish("y", qos=1, packet_id=1)
+        wire.receive_publish()
+        wire.publish("x/2", qos=2, packet_id=7)
+        wire.receive_publish()
+        place.until(trace, "PUBCOMP", 2)
+
+    packets = place.packets(trace, client_id)
+    one = ["in PUBLISH", "in PUBACK", "out PUBACK", "out PUBLISH"]
+    two = [f"{way} {name}" for way in ("in", "out") for name in NAMES[5:8]]
+    two += ["in PUBLISH", "out PUBLISH"]
+    assert sorted(f"{each['dir']} {each['packet']}" for each in packets) == sorted(
+        ["in SUBSCRIBE", *one, *two]
+    )
+
+
 def test_hostile_names_and_payloads_stay_data(place: Place) -> None:
     trace = place.trace(where={"client_id": "*onerror*"}, payload="all")
     name = HOSTILE.replace("\x07", "").replace("\x9b", "")

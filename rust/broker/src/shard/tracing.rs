@@ -12,7 +12,7 @@ use mqttcore_topics::{MountPoint, TopicName};
 use crate::clients::client::Client;
 use crate::clients::link::Link;
 use crate::clients::traces::{
-    FrameTopics, NewPacket, Trace, TraceDirection, TraceSet, TraceSubject, redacted,
+    ExchangeStep, FrameTopics, NewPacket, Trace, TraceDirection, TraceSet, TraceSubject, redacted,
 };
 use crate::config::Peer;
 use crate::config::hooks::Login;
@@ -91,7 +91,8 @@ impl Shard {
         };
         let topic = frame.topic.map(TopicName::as_str);
         let topic = topic.filter(|topic| !is_seen(topic));
-        self.add_to_traces(set, &topics, |trace| {
+        let step = ExchangeStep::of(&packet, frame.direction);
+        self.add_to_traces(set, subject.client_id, (&topics, step), |trace| {
             let part = topics.part(trace.spec().payload);
             let (bytes, payload_bytes) = redacted(frame.bytes, &packet, subject.version, part)?;
             Some(NewPacket {
@@ -113,7 +114,8 @@ impl Shard {
         subject: TraceSubject<'_>,
         (note, topic): (&str, Option<&str>),
     ) {
-        self.add_to_traces(set, &FrameTopics::of_event(topic), |_| {
+        let topics = &FrameTopics::of_event(topic);
+        self.add_to_traces(set, subject.client_id, (topics, None), |_| {
             Some(NewPacket {
                 direction: TraceDirection::Broker,
                 subject,
@@ -129,7 +131,8 @@ impl Shard {
     fn add_to_traces<'a>(
         &self,
         set: TraceSet,
-        topics: &FrameTopics<'_>,
+        client_id: &Arc<str>,
+        (topics, step): (&FrameTopics<'_>, Option<ExchangeStep>),
         new: impl Fn(&Trace) -> Option<NewPacket<'a>>,
     ) {
         let is_short = self.memory_level() == MemoryLevel::Full;
@@ -137,7 +140,7 @@ impl Shard {
         let wanting = active
             .traces
             .iter()
-            .filter(|trace| set.has(trace) && trace.wants(topics));
+            .filter(|trace| set.has(trace) && trace.wants(client_id, topics, step));
         for trace in wanting {
             if let Some(packet) = new(trace) {
                 trace.push(packet, self.now(), is_short);

@@ -1,5 +1,6 @@
 //! Traces: packets of chosen clients, in bounded memory, for operators (ADR 0058).
 
+mod exchanges;
 mod packet;
 mod redact;
 mod spec;
@@ -9,6 +10,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+pub(crate) use exchanges::ExchangeStep;
 pub use packet::{TraceDirection, TracedPacket};
 pub(crate) use redact::{FrameTopics, masked, redacted};
 pub use spec::{

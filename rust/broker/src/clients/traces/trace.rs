@@ -7,7 +7,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use mqttcore_codec::ProtocolVersion;
 
-use crate::clients::traces::{FrameTopics, TraceDirection, TraceSpec, TracedPacket, masked};
+use crate::clients::traces::exchanges::Followed;
+use crate::clients::traces::{
+    ExchangeStep, FrameTopics, TraceDirection, TraceSpec, TracedPacket, masked,
+};
 use crate::config::Peer;
 
 /// The client that a packet belongs to.
@@ -40,6 +43,8 @@ pub struct Trace {
     ends_at: Instant,
     is_active: AtomicBool,
     log: Mutex<TraceLog>,
+    /// With a topic filter: the exchanges whose PUBLISH it has.
+    followed: Mutex<Followed>,
 }
 
 #[derive(Debug, Default)]
@@ -88,6 +93,7 @@ impl Trace {
             spec,
             is_active: AtomicBool::new(true),
             log: Mutex::default(),
+            followed: Mutex::default(),
         }
     }
 
@@ -151,10 +157,25 @@ impl Trace {
         filter.covers(subject.client_id, subject.username, ip)
     }
 
-    /// Whether it records a packet with these topics.
-    pub(crate) fn wants(&self, topics: &FrameTopics<'_>) -> bool {
-        let filter = self.spec.filter.topic.as_ref();
-        filter.is_none_or(|filter| topics.concern(filter))
+    /// Whether it records a packet of `client_id` with these topics. With a topic filter it has the acknowledgements of
+    /// the messages that it has.
+    pub(crate) fn wants(
+        &self,
+        client_id: &Arc<str>,
+        topics: &FrameTopics<'_>,
+        step: Option<ExchangeStep>,
+    ) -> bool {
+        let Some(filter) = &self.spec.filter.topic else {
+            return true;
+        };
+        let is_matching = topics.concern(filter);
+        step.map_or(is_matching, |step| {
+            self.followed().follow(client_id, step, is_matching)
+        })
+    }
+
+    fn followed(&self) -> MutexGuard<'_, Followed> {
+        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a packet. If memory `is_short`, it is only counted as dropped.
@@ -200,6 +221,7 @@ impl Trace {
     pub(crate) fn end(&self, now: Instant) {
         let mut log = self.log();
         log.ended.get_or_insert_with(|| (now, SystemTime::now()));
+        *self.followed() = Followed::default();
         // ORDERING: as in `is_active`.
         self.is_active.store(false, Ordering::Relaxed);
     }
