@@ -129,7 +129,7 @@ pub use request::{
     PublishRequest, PublishTopic, Request, SubscribeEntry, SubscribeRequest, UnsubscribeEntry,
     UnsubscribeRequest,
 };
-pub use secret::{Secret, wipe};
+pub use secret::{Secret, SecretBuffer, wipe};
 pub use session::Session;
 pub use subscriptions::Subscription;
 pub use timers::Expiry;

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use mqttcore_codec::QoS;
-use mqttcore_session::{Authentication, ConnectRequest, Details, Secret, ServerLimits, Terms};
+use mqttcore_session::{
+    Authentication, ConnectRequest, Details, Secret, SecretBuffer, ServerLimits, Terms,
+};
 use mqttcore_store::Durability;
 
 use crate::clients::connections::ConnectionSlot;
@@ -19,7 +21,7 @@ pub(crate) struct AdmittedConnection {
     pub(crate) transport: MovingTransport,
     pub(crate) slot: ConnectionSlot,
     /// Bytes received after CONNECT.
-    pub(crate) unread: Vec<u8>,
+    pub(crate) unread: SecretBuffer,
     pub(crate) request: ConnectRequest,
     pub(crate) login: Arc<Login>,
     pub(crate) access: Arc<CompiledGrant>,

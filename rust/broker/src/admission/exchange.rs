@@ -185,7 +185,7 @@ impl Handshake<'_> {
                 return Err(RejectReason::Silent("the client aborted authentication"));
             };
             let data = data.map(Secret::from);
-            self.forget(len);
+            self.buffer.remove_first(len);
             return Ok(data);
         }
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use mqttcore_codec::{PacketType, decode_connect};
-use mqttcore_session::{ConnAckFormat, ConnectRequest, Secret, Violation, wipe};
+use mqttcore_session::{ConnAckFormat, ConnectRequest, Secret, SecretBuffer, Violation, wipe};
 use mqttcore_tls::ClientCertificate;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
@@ -150,7 +150,7 @@ impl Connected {
         (shard, pending): (&Rc<Shard>, &HandshakeBytes),
         (listener, policy): (usize, &ListenerPolicy),
         deadline: Instant,
-    ) -> Result<(Box<Admitted>, Vec<u8>), RejectReason> {
+    ) -> Result<(Box<Admitted>, SecretBuffer), RejectReason> {
         let Opened { certificate, bytes } = opened;
         let mut handshake = Handshake {
             shard,
@@ -163,7 +163,7 @@ impl Connected {
             pending,
             traced_connect: None,
             control_frames: 0,
-            buffer: bytes,
+            buffer: bytes.into(),
         };
         let admitted = timeout_at(deadline, handshake.admit()).await;
         let admitted = admitted.unwrap_or(Err(RejectReason::Silent(
@@ -200,7 +200,7 @@ pub(crate) struct Handshake<'a> {
     /// Number of control frames so far.
     control_frames: u32,
     /// Unhandled input.
-    pub(crate) buffer: Vec<u8>,
+    pub(crate) buffer: SecretBuffer,
 }
 
 impl Handshake<'_> {
@@ -277,18 +277,12 @@ impl Handshake<'_> {
                             .mount(mount_point.clone())
                             .map_err(|violation| RejectReason::Violation(to, violation))?;
                     }
-                    self.forget(len);
+                    self.buffer.remove_first(len);
                     return Ok(request);
                 }
                 None => self.read().await?,
             }
         }
-    }
-
-    /// Removes a packet from the buffer and overwrites its bytes, which may be secrets.
-    pub(crate) fn forget(&mut self, len: usize) {
-        wipe(self.buffer.get_mut(..len).unwrap_or_default());
-        self.buffer.drain(..len);
     }
 
     /// Reads once and appends to the buffer.
@@ -303,6 +297,7 @@ impl Handshake<'_> {
                 self.buffer
                     .extend_from_slice(bytes.get(..input.payload).unwrap_or_default());
             }
+            wipe(&mut bytes);
             self.answer_ping(cx);
             Poll::Ready(input)
         });
@@ -341,7 +336,7 @@ fn flood() -> RejectReason {
 fn move_to_shard(
     shard: &Rc<Shard>,
     (transport, slot): (Transport, ConnectionSlot),
-    unread: Vec<u8>,
+    unread: SecretBuffer,
     admitted: Admitted,
     policy: &ListenerPolicy,
 ) {

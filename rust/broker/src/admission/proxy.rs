@@ -2,6 +2,7 @@
 
 use std::io;
 
+use mqttcore_session::{SecretBuffer, wipe};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
@@ -44,7 +45,8 @@ pub(crate) async fn accept(
 /// Reads the header and no later byte.
 async fn receive(shard: &Shard, tcp: &mut TcpStream) -> Result<ProxyHeader, RejectReason> {
     let closed = |_| RejectReason::Silent("closed before the end of the PROXY header");
-    let (mut bytes, mut chunk) = (Vec::new(), [0; 512]);
+    // What follows the header may be a CONNECT with a password.
+    let (mut bytes, mut chunk) = (SecretBuffer::default(), [0; 512]);
     loop {
         let before = bytes.len();
         let peeked = tcp.peek(&mut chunk).await.map_err(closed)?;
@@ -52,6 +54,7 @@ async fn receive(shard: &Shard, tcp: &mut TcpStream) -> Result<ProxyHeader, Reje
             return Err(closed(io::ErrorKind::UnexpectedEof.into()));
         }
         bytes.extend_from_slice(chunk.get(..peeked).unwrap_or_default());
+        wipe(&mut chunk);
         let parsed = ProxyHeader::parse(&bytes).map_err(RejectReason::Proxy)?;
         let len = parsed.as_ref().map_or(bytes.len(), |(_, len)| *len);
         discard(tcp, len - before).await.map_err(closed)?;

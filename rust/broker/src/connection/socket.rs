@@ -5,6 +5,7 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use mqttcore_session::wipe;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tungstenite::protocol::frame::coding::CloseCode;
@@ -229,6 +230,7 @@ pub(crate) async fn receive_raw(
         let mut bytes = [0; 2048];
         let len = ready!(poll_receive_raw(stream, cx, &mut bytes))?;
         buffer.extend_from_slice(bytes.get(..len).unwrap_or_default());
+        wipe(&mut bytes);
         Poll::Ready(Ok(len))
     })
     .await
@@ -249,6 +251,7 @@ pub(crate) async fn receive(
         let mut bytes = [0; 2048];
         let input = ready!(stream.poll_read(cx, &mut bytes))?;
         buffer.extend_from_slice(bytes.get(..input.payload).unwrap_or_default());
+        wipe(&mut bytes);
         Poll::Ready(Ok(input))
     })
     .await
