@@ -83,7 +83,8 @@ def test_tail_prints_packets_until_the_trace_ends(trace: Trace, broker: Broker) 
     assert (text.status, text.error) == (0, "")
     assert "PUBLISH" in text.out
     assert 'payload="21.5"' in text.out
-    assert [json.loads(line)["packet"] for line in lines.out.splitlines()] == ["PUBLISH"]
+    packets = [json.loads(line)["packet"] for line in lines.out.splitlines()]
+    assert packets == ["PUBLISH", "PUBACK"]
 
 
 def test_tail_ends_with_a_trace_that_is_stopped(trace: Trace, broker: Broker) -> None:
