@@ -176,6 +176,7 @@ def traffic(scene: Scene) -> None:
 
     def is_cached() -> bool:
         publisher.send(by_turns)
+        publisher.ping()
         return bool(scene.broker.stats()["matches_cached"])
 
     eventually(is_cached)
