@@ -52,7 +52,7 @@ def test_a_message_goes_into_sessions_that_are_away(client: Open, topic: str, qo
     for name in names:
         one = client(name, keep=True)
         one.subscribe((topic, qos))
-        one.close()
+        one.disconnect()
 
     client().publish(topic, b"waits", qos=qos)
 
