@@ -46,8 +46,9 @@ def qos_of(number: int) -> int:
 def fill(server: ServerProcess) -> None:
     """Leaves a queue to every reader, `READERS` x `EACH` messages in all."""
     for index in range(READERS):
-        with arrive(server, f"reader-{index}") as reader:
-            reader.subscribe(("fill", 2))
+        reader = arrive(server, f"reader-{index}")
+        reader.subscribe(("fill", 2))
+        reader.disconnect()
     with arrive(server, "writer") as writer:
         for number in range(EACH):
             writer.publish("fill", numbered(number), qos=qos_of(number))
