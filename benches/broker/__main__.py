@@ -31,12 +31,14 @@ import resource
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from benches.broker import page
 from benches.broker.brokers import Brokers, ReportError
 from benches.broker.log import extra_bytes
+from benches.broker.observer import Observer
 from benches.broker.reload import reload_times
 from benches.broker.rows import (
     BESIDE,
@@ -92,12 +94,17 @@ def measure_row(
     is_other_load = bool(row.beside) and name == BESIDE
     kind, *load = row.beside if is_other_load else row.load
     settings = row.beside_settings if is_other_load else row.settings
+    looks_on: AbstractContextManager[None] = nullcontext()
+    if row.is_observed and not is_other_load:
+        observer = Observer(brokers.folder)
+        settings, looks_on = observer.settings(settings), observer.looks_on()
     with (
         brokers.running(
             OURS if is_other_load else name,
             tls=row.tls and not is_other_load,
             settings=settings,
         ) as broker,
+        looks_on,
         tempfile.TemporaryDirectory(dir=brokers.folder, prefix="disk-") as disk,
     ):
         if row.has_disk:

@@ -119,9 +119,11 @@ class Row:
     tls: bool = False
     """Clients and broker speak TLS; ``beside`` does not."""
     settings: str = ""
-    """A configuration of ours, in TOML."""
+    """A configuration of ours, in TOML; ``$http`` and ``$token`` are replaced (`Observer`)."""
     beside_settings: str = ""
     """The configuration under ``beside``."""
+    is_observed: bool = False
+    """An operator looks on (`Observer`); not under ``beside``."""
     reads_log: bool = False
     """Our broker is killed behind the load, and its log is measured."""
     rounds: int | None = None
@@ -165,6 +167,18 @@ anonymous_messages_per_second = 0
 bytes_per_second = 0
 retained_bytes_per_second = 0
 """
+OBSERVED: Final = """\
+sys_interval_s = 1.0
+[log]
+format = "json"
+[http]
+address = "127.0.0.1:$http"
+token_file = "$token"
+[[metrics.topics]]
+name = "load"
+filter = "load/#"
+"""
+NOT_OBSERVED: Final = "sys_interval_s = 0.0\n"
 QOS_1: Final = ("--qos", "1")
 AS_LATE: Final = Goal(times=1, of=(MOSQUITTO, "p99_us"))
 BESIDE_PLAIN: Final = Goal(times=0.5, of=(BESIDE, "messages_per_s"), is_floor=True)
@@ -266,6 +280,14 @@ ROWS: Final = (
         settings=ALL_LIMITS,
         beside_settings=NO_LIMITS,
         figures=(Figure(goal=Goal(times=0.98, of=(BESIDE, "messages_per_s"), is_floor=True)),),
+    ),
+    Row(
+        name="50 pairs, QoS 0, 16, observed or none",
+        load=("pairs",),
+        beside=("pairs",),
+        settings=OBSERVED,
+        beside_settings=NOT_OBSERVED,
+        is_observed=True,
     ),
     Row(name="50 pairs, QoS 0, 16, TLS", load=("pairs",), tls=True),
     Row(name="TLS handshakes", load=("connects",), tls=True, figures=CONNECTS),
