@@ -152,7 +152,7 @@ export function Live({ query, theme }) {
   };
   const listeners = data?.listeners.filter((one) => one.protocol === 'websockets') ?? [];
   if (data && listeners.length === 0) return html`<${NoListener} />`;
-  if (state.name === 'out') return html`<${Problem} error=${error} /><${Login} listeners=${listeners} connect=${connect} why=${state.why} filter=${state.filter ?? query.filter} />`;
+  if (state.name === 'out') return html`<${Problem} error=${error} />${data && html`<${Login} listeners=${listeners} connect=${connect} why=${state.why} filter=${state.filter ?? query.filter} />`}`;
   return html`<p class="actions"><${Name} text=${state.filter} /><span class="dim" role="status">${state.name === 'in' ? `subscribed; ${count(messages.length)} shown` : 'connecting'}</span>
       <button type="button" onClick=${clear}>Clear</button><button type="button" onClick=${leave}>Leave</button></p>
     <${Problem} error=${state.problem} />
