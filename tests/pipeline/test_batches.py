@@ -292,6 +292,32 @@ def test_partitions_that_are_read_at_different_paces_are_not_late(
     assert len(held(tmp_path, "silver")) == 44
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        [],
+        [message(0) | {"topic": "elsewhere"}] * 40,
+        [{"topic": "plant/m2", "payload": b"{", "timestamp": START_US}] * 40,
+    ],
+    ids=["nothing", "other topics", "faults"],
+)
+def test_a_partition_with_few_messages_is_not_late(
+    spark: SparkSession, tmp_path: Path, make_stream: Make, first: list[dict[str, Any]]
+) -> None:
+    """The watermark waits for messages that another partition has and no batch has had."""
+    folder = make_stream(partitions=2)
+    folder.seal(rows([message(number) for number in range(400)]))
+    few = [message(second, "m2") for second in (1, 2, 100, 200)]
+    folder.seal(rows([*first, *few], partition=1))
+    source = Source(path=tmp_path, stream="plant", topic="plant/#", rows_per_batch=50)
+
+    run(noisy(tmp_path, source=source, gold=GOLD[:1]), spark=spark, once=True)
+
+    faults = [row["fault"] for row in held(tmp_path, "quarantine")]
+    assert [fault for fault in faults if fault.startswith("late")] == []
+    assert len(held(tmp_path, "silver")) == 404
+
+
 def test_nothing_is_late_where_nobody_asks_for_the_order(
     spark: SparkSession, tmp_path: Path, make_stream: Make
 ) -> None:
@@ -336,7 +362,9 @@ def part(newest: int | None, received: int | None) -> Any:  # noqa: ANN401 -- as
     """The figures of a partition; seconds."""
     from pyspark.sql import Row
 
-    return Row(rows=1, valid=1, late=0, oldest=newest, newest=newest, received=received)
+    return Row(
+        partition=0, rows=1, valid=1, late=0, oldest=newest, newest=newest, received=received
+    )
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,19 @@ def test_what_describes_payloads_is_an_option_and_the_code_can_be_read(
     assert made["schema"] == "machine STRING, temperature DOUBLE"
 
 
+def test_what_it_does_not_have_is_told_by_name(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "token").write_text("nobody's business")
+    kept = 'trigger = "5 seconds"\nformat = "parquet"\n'
+    (tmp_path / "pipeline.toml").write_text(kept + FILE + '[spark]\nmemory = "2g"\n')
+
+    assert main(["emit-sdp", str(tmp_path / "pipeline.toml"), str(tmp_path / "out")]) == 0
+
+    told = capsys.readouterr().err
+    assert f"tables, format, trigger, spark of {tmp_path}/pipeline.toml are not in it" in told
+
+
 def test_alerts_are_refused_by_name(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

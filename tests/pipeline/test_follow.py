@@ -106,6 +106,8 @@ def test_a_stream_that_cannot_be_followed_is_reported_once_and_holds_up_no_other
 ) -> None:
     plant = StreamFolder(root=tmp_path / "streams" / "plant").create()
     plant.seal(rows([{"payload": b"x"}] * 4))
+    broken = StreamFolder(root=tmp_path / "streams" / "broken").create()
+    broken.seal(rows([{"payload": b"x"}])).write_bytes(b"PAR1")
     lines: list[str] = []
     looks = iter([False, False, True])
 
@@ -115,13 +117,13 @@ def test_a_stream_that_cannot_be_followed_is_reported_once_and_holds_up_no_other
             plant.seal(rows([{"payload": b"x"}], base=4))
         return over
 
-    follow(str(tmp_path), ["gone", "plant"], is_over=is_over, tell=lines.append)
+    follow(str(tmp_path), ["gone", "broken", "plant"], is_over=is_over, tell=lines.append)
 
-    assert [line for line in lines if not line.startswith("gone: ")] == [
+    assert [line for line in lines if not line.startswith(("gone: ", "broken: "))] == [
         "plant: 4 rows; files added 1, removed 0",
         "plant: 5 rows; files added 1, removed 0",
     ]
-    assert len(lines) == 3
+    assert len(lines) == 4
 
 
 def test_a_repaired_index_is_taken_in(tmp_path: pathlib.Path) -> None:

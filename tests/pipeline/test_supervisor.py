@@ -1,18 +1,20 @@
-"""Queries that fail for a reason that may pass start again, within a budget; without Spark."""
+"""Queries that fail for a reason that may pass start again; without Spark."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from mqttcore.errors import PipelineError
+from mqttcore.errors import EndpointUnreachableError, PipelineError
 from mqttcore.pipeline import runner as runner_module
 from mqttcore.pipeline import supervisor
 from mqttcore.pipeline.locations import Location
+from mqttcore.pipeline.run import session_for
 from mqttcore.pipeline.runner import Runner
 from mqttcore.pipeline.supervisor import Restarts, may_pass, retried
 from pyspark.errors import StreamingQueryException
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from mqttcore.pipeline.config import Pipeline
 
 BUSY = "Job aborted: SparkException: Python worker failed to connect back."
+DEATH = "Job aborted: Python worker exited unexpectedly (crashed)"
 WRONG = "stream plant: partition 0, offsets 3 to 7 (exclusive) are deleted"
 
 
@@ -130,7 +133,7 @@ def named(name: str) -> Pipeline:
         (BUSY, True),
         ("java.net.SocketTimeoutException: Accept timed out", True),
         ("mqttcore.errors.EndpointUnreachableError: http://b:1", True),
-        ("Python worker exited unexpectedly (crashed)", True),
+        (DEATH, True),
         (WRONG, False),
         ("[UNRESOLVED_COLUMN] a column cannot be resolved", False),
     ],
@@ -149,7 +152,7 @@ def test_a_query_that_a_busy_machine_ended_starts_again(
     runner.wait()
 
     assert runner.started == [0.0, 2.0, 6.0]
-    assert caplog.messages[0] == f"query p failed, restart 1 of 6 in 2 s: {BUSY}"
+    assert caplog.messages[0] == f"query p failed, restart 1 in 2 s: {BUSY}"
 
 
 def test_a_query_that_fails_for_good_ends_the_pipeline(clock: Clock) -> None:
@@ -196,16 +199,28 @@ def test_an_end_while_the_query_does_not_start_is_heard(clock: Clock) -> None:
     assert runner.started == [0.0]
 
 
-def test_the_budget_of_restarts_ends_and_comes_back(clock: Clock) -> None:
+def test_a_busy_machine_or_a_broker_that_is_away_never_ends_a_pipeline(clock: Clock) -> None:
     restarts = Restarts()
-    waits = [restarts.take("q", RuntimeError(BUSY)) for _ in range(supervisor.RESTARTS)]
+    waits = []
+    for _ in range(50):
+        waits.append(restarts.take("q", RuntimeError(BUSY)))
+        clock.sleep(waits[-1])
+
+    assert waits[:9] == [2, 4, 8, 16, 32, 64, 128, 256, 300]
+    assert min(waits[9:]) > 60
+    assert max(waits) == supervisor.LONGEST_WAIT_S
+
+
+def test_processes_that_die_again_and_again_end_the_pipeline(clock: Clock) -> None:
+    restarts = Restarts()
+    waits = [restarts.take("q", RuntimeError(DEATH)) for _ in range(supervisor.RESTARTS)]
     assert waits == [2, 4, 8, 16, 32, 64]
     with pytest.raises(PipelineError, match="after 6 restarts within 30 minutes: Job aborted"):
-        restarts.take("q", RuntimeError(BUSY))
-    restarts.take("other", RuntimeError(BUSY))
+        restarts.take("q", RuntimeError(DEATH))
+    restarts.take("other", RuntimeError(DEATH))
 
     clock.now += supervisor.WITHIN_S + 1
-    assert restarts.take("q", RuntimeError(BUSY)) == supervisor.FIRST_WAIT_S
+    assert restarts.take("q", RuntimeError(DEATH)) == supervisor.FIRST_WAIT_S
 
 
 def test_what_is_made_before_a_query_starts_is_tried_again(clock: Clock) -> None:
@@ -220,6 +235,28 @@ def test_what_is_made_before_a_query_starts_is_tried_again(clock: Clock) -> None
     with pytest.raises(RuntimeError, match="are deleted"):
         retried(fail, "p", Restarts(), ClockEvent(clock))
     assert len(clock.waits) == 2
+
+
+def test_a_broker_that_is_away_at_the_start_is_waited_for(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = ClockEvent(clock)
+    away = [EndpointUnreachableError("unix:var/http: no such file")] * 3
+
+    def check_source(_pipeline: object) -> None:
+        if away:
+            raise away.pop()
+
+    module = importlib.import_module("mqttcore.pipeline.run")
+    monkeypatch.setattr(module, "check_source", check_source)
+    monkeypatch.setattr(threading, "Event", lambda: made)
+    session: Any = object()
+
+    with pytest.raises(EndpointUnreachableError), session_for(named("p"), session):
+        pass
+    with session_for(named("p"), session, is_patient=True) as given:
+        assert given is session
+    assert clock.waits == [2, 4]
 
 
 class AwayTables:

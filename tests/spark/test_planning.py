@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from mqttcore.errors import StreamEpochError, StreamOptionError
 from mqttcore.spark.admission import FEW_ROWS, Admission, Pace, limited
@@ -97,7 +97,21 @@ def test_a_limited_batch_takes_exactly_what_it_may(
 
 
 def test_shares_are_proportional_to_the_lag() -> None:
-    assert limited((0, 100, 7), (9_000, 1_100, 7), 1_000) == (900, 200, 7)
+    assert limited((0, 100, 7), (9_000, 1_100, 7), 1_000) == (899, 201, 7)
+
+
+@given(spans, st.integers(1, 4_000_000))
+def test_a_limited_batch_has_a_row_of_each_partition_in_which_rows_wait(
+    spans_: list[tuple[int, int]], max_rows: int
+) -> None:
+    start, end = places(spans_)
+    waiting = sum(first < last for first, last in zip(start, end, strict=True))
+    assume(max_rows >= waiting)
+
+    taken = limited(start, end, max_rows)
+
+    moved = sum(first < last for first, last in zip(start, taken, strict=True))
+    assert moved == waiting
 
 
 @given(spans, st.integers(1, 1_000_000))

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from mqttcore.errors import ConfigError, MqttError
 from mqttcore.pipeline.config import Pipeline, check_master, check_remote, check_setting, load
-from mqttcore.pipeline.declarative import emit
+from mqttcore.pipeline.declarative import emit, left_out
 from mqttcore.pipeline.definitions import naming_places
 from mqttcore.pipeline.progress import JsonLines
 
@@ -153,8 +153,15 @@ def with_spark(
 
 
 def write(options: argparse.Namespace) -> None:
-    """Writes a declarative pipeline, and prints its folder."""
-    print(*emit(load(options.file), options.folder), sep="\n")
+    """Writes a declarative pipeline, prints its files and what they do not have."""
+    pipeline = load(options.file)
+    print(*emit(pipeline, options.folder), sep="\n")
+    if keys := left_out(pipeline):
+        print(
+            f"mqttcore pipeline: {', '.join(keys)} of {options.file} are not in it: tables,"
+            " checkpoints and settings are those of `spark-pipelines` and its catalog",
+            file=sys.stderr,
+        )
 
 
 def refresh_table(options: argparse.Namespace) -> None:

@@ -14,6 +14,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mqttcore.errors import PipelineError
@@ -33,10 +34,12 @@ from mqttcore.pipeline.stages import (
     valid,
     windows,
 )
-from mqttcore.pipeline.tables import Batch, PipelineTable
+from mqttcore.pipeline.tables import Batch, PipelineTable, Seen
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
+
+    from mqttcore.spark.log import StreamLog
 
 __all__ = ["BatchWriter", "Written"]
 
@@ -68,14 +71,23 @@ class Totals:
     newest_us: int | None
     """The last event time of a valid row."""
     reached_us: int | None
-    """The time up to which all partitions are read; see `totals_of`."""
+    """The time up to which the partitions with valid rows are read; see `totals_of`."""
+    received_us: int | None = None
+    """The broker's time up to which these partitions are read."""
+    timed: frozenset[int] = frozenset()
+    """These partitions."""
 
 
 class BatchWriter:
     """Writes batches, one at a time: each one depends on silver after the previous ones."""
 
-    def __init__(self, pipeline: Pipeline, table: Callable[[str], PipelineTable]) -> None:
-        """``table`` opens a table by its name; it need not exist.
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        table: Callable[[str], PipelineTable],
+        log: "StreamLog | None" = None,
+    ) -> None:
+        """``table`` opens a table by its name; it need not exist. ``log`` is the stream's.
 
         Raises:
             PipelineError: the file with the token cannot be read.
@@ -86,6 +98,7 @@ class BatchWriter:
         self._tables = {name: table(name) for name in names}
         self._delay_us = microseconds(pipeline.silver.watermark)
         self._alerts = AlertPublisher(pipeline.source)
+        self._log = log
 
     def check(self, made: "dict[str, DataFrame]") -> dict[str, list[str]]:
         """Compares the columns of the tables with those of ``made``; see `check_tables`."""
@@ -110,11 +123,12 @@ class BatchWriter:
         Raises:
             PipelineError: the batch does not follow the ones that a table has.
         """
-        mark_us = self._tables["silver"].seen(self._for("silver", batch)).before(batch)
+        seen = self._tables["silver"].seen(self._for("silver", batch))
+        mark_us = seen.before(batch)
         rows = judged_late(messages, self._pipeline.silver, mark_us if self._has_late() else None)
         rows.persist()
         try:
-            return self._write(rows, batch, mark_us)
+            return self._write(rows, batch, seen)
         finally:
             rows.unpersist()
 
@@ -127,13 +141,17 @@ class BatchWriter:
         """Whether a message can be late: there are windows, or repeats are recognised."""
         return bool(self._pipeline.gold or self._pipeline.silver.dedupe)
 
-    def _write(self, rows: "DataFrame", batch: Batch, mark_us: int | None) -> Written:
-        totals = self._totals(rows)
+    def _write(self, rows: "DataFrame", batch: Batch, seen: Seen) -> Written:
+        totals, mark_us = self._totals(rows), seen.before(batch)
         if self._pipeline.bronze.keep:
             self._tables["bronze"].append(as_it_came(rows), self._for("bronze", batch))
         quarantine = self._for("quarantine", batch)
         self._tables["quarantine"].append(faulty(rows), quarantine)
-        new_us = advanced(mark_us, totals.reached_us, self._delay_us)
+        if seen.number == batch.number:
+            new_us = seen.mark_us  # a repeat: the stream may have other rows by now
+        else:
+            reached_us = None if self._is_behind(batch, totals) else totals.reached_us
+            new_us = advanced(mark_us, reached_us, self._delay_us)
         fresh = self._fresh(rows, batch, mark_us, totals)
         is_read_twice = any(alert.table == "silver" for alert in self._pipeline.alerts)
         if is_read_twice:
@@ -178,6 +196,22 @@ class BatchWriter:
             .collect()
         )
         return totals_of(parts, self._delay_us)
+
+    def _is_behind(self, batch: Batch, totals: Totals) -> bool:
+        """Whether partitions without a valid row in the batch have unread rows of its time.
+
+        Such rows would be late if the watermark followed the other partitions. The broker received
+        them before the last rows of these, by more than the delay of the watermark.
+        """
+        others = set(range(len(batch.ends))) - totals.timed
+        if self._log is None or not self._has_late() or totals.received_us is None:
+            return False
+        there = self._log.with_retries(self._log.state).end
+        if not unread(there, batch.ends, others):
+            return False
+        due_us = totals.received_us - self._delay_us
+        due = self._log.with_retries(partial(self._log.offsets_at, due_us))
+        return unread(due, batch.ends, others)
 
     def _fresh(
         self, rows: "DataFrame", batch: Batch, mark_us: int | None, totals: Totals
@@ -244,6 +278,11 @@ class BatchWriter:
         return [alert_messages(rows, alert) for alert in alerts]
 
 
+def unread(there: Sequence[int], ends: Sequence[int], partitions: set[int]) -> bool:
+    """Whether one of these partitions has rows between the end of a batch and other offsets."""
+    return any(there[number] > ends[number] for number in partitions)
+
+
 def totals_of(parts: "Sequence[Row]", delay_us: int) -> Totals:
     """The sums over the partitions of a batch.
 
@@ -268,6 +307,8 @@ def totals_of(parts: "Sequence[Row]", delay_us: int) -> Totals:
         oldest_us=min((part.oldest for part in timed), default=None),
         newest_us=newest_us,
         reached_us=min(map(reached_us, timed), default=None),
+        received_us=min((part.received for part in timed), default=None),
+        timed=frozenset(part.partition for part in timed),
     )
 
 

@@ -8,14 +8,14 @@ refused: its gold tables are views, of which Spark publishes nothing.
 """
 
 import pprint
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 from mqttcore.errors import PipelineError
 from mqttcore.pipeline.config import Gold, Pipeline
 from mqttcore.pipeline.stages import source_options
 
-__all__ = ["emit"]
+__all__ = ["emit", "left_out"]
 
 SPECIFICATION = """\
 name: {name}
@@ -94,6 +94,19 @@ def emit(pipeline: Pipeline, folder: Path) -> list[Path]:
     specification.write_text(SPECIFICATION.format(name=pipeline.name, storage=storage))
     code.write_text(program(pipeline))
     return [specification, code]
+
+
+def left_out(pipeline: Pipeline) -> list[str]:
+    """The keys of the file that a declarative pipeline does not have."""
+    return [
+        field.name
+        for field in fields(pipeline)
+        if field.name in ELSEWHERE and getattr(pipeline, field.name) != field.default
+    ]
+
+
+ELSEWHERE = ("tables", "checkpoints", "storage", "format", "trigger", "spark")
+"""Where and when a pipeline runs: `spark-pipelines` and its catalog decide that."""
 
 
 def program(pipeline: Pipeline) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from mqttcore.errors import MqttError
 from mqttcore.pipeline.lake import Change, refresh
 from mqttcore.spark.folder import find_folder
 
@@ -33,8 +32,6 @@ def follow(
         is_over: Waits a moment; true ends it, after a last look.
         tell: Is called with a line for each change, and for each new error of a stream.
     """
-    from deltalake.exceptions import DeltaError
-
     known: dict[str, Mark] = {}
     wrong: dict[str, str] = {}
     is_last = False
@@ -43,7 +40,7 @@ def follow(
             try:
                 line = taken_in(data, stream, known)
                 wrong.pop(stream, None)
-            except (MqttError, DeltaError, OSError) as error:
+            except Exception as error:
                 line = f"{stream}: {error}"
                 # tried again at each look, told once
                 line = "" if wrong.get(stream) == line else wrong.setdefault(stream, line)

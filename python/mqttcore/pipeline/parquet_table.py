@@ -95,7 +95,7 @@ class ParquetTable:
         written = write_all(rows, Location(str(fresh.absolute())), None)
         for number, file in enumerate(written):
             (fresh / file.path).rename(self.path / f"{name}-{number:05}.parquet")
-        fresh.rmdir()
+        shutil.rmtree(fresh)  # a task that died and was repeated leaves a file that nobody names
         sync_path(self.path)
         book.parent.mkdir(exist_ok=True)
         if not (self.path / DEFINED).exists():

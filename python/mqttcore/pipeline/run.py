@@ -3,10 +3,11 @@
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mqttcore.errors import PipelineError
 from mqttcore.pipeline.config import Pipeline, load
@@ -14,11 +15,14 @@ from mqttcore.pipeline.definitions import naming_places
 from mqttcore.pipeline.progress import Lines, Reporter, Told
 from mqttcore.pipeline.runner import Runner
 from mqttcore.pipeline.stages import check_source
+from mqttcore.pipeline.supervisor import Restarts, retried
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["run"]
+
+Made = TypeVar("Made")
 
 # How long the broker may take to hear of a batch.
 TOLD_S = 2.0
@@ -52,7 +56,7 @@ def run(
             run(load(pipeline), spark=spark, once=once, reporter=reporter)
         return
     chosen = pipeline
-    with session_for(chosen, spark) as session:
+    with session_for(chosen, spark, is_patient=not once) as session:
         broker = chosen.source.client(timeout_s=TOLD_S)
         runner = Runner(session, chosen, Told(broker, reporter or Lines()))
         try:
@@ -65,39 +69,51 @@ def run(
 
 @contextmanager
 def session_for(
-    pipeline: Pipeline, spark: "SparkSession | None" = None
+    pipeline: Pipeline, spark: "SparkSession | None" = None, *, is_patient: bool = False
 ) -> "Iterator[SparkSession]":
     """``spark``, or a session for one run; its link is printed to standard error.
 
-    Faults of the source are reported first, in one sentence, before Java starts.
+    Faults of the source are reported first, in one sentence, before Java starts. With
+    ``is_patient``, it waits for a broker that is away, and for a busy machine.
     """
-    check_source(pipeline)
+    restarts, is_over = Restarts(), threading.Event()
+
+    def made(make: Callable[[], Made]) -> Made:
+        return retried(make, pipeline.name, restarts, is_over) if is_patient else make()
+
+    made(partial(check_source, pipeline))
     if spark is not None:
         yield spark
         return
+    with redirect_stdout(sys.stderr):
+        spark = made(partial(own_session, pipeline))
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def own_session(pipeline: Pipeline) -> "SparkSession":
+    """A new session with the settings of the pipeline.
+
+    Raises:
+        PipelineError: Spark does not start.
+    """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     from mqttcore.spark import session
 
-    with redirect_stdout(sys.stderr):
-        chosen = pipeline.spark
-        conf: dict[str, Any] = {**chosen.settings()}  # mypy: any keyword of `session` may be meant
-        try:
-            spark = session(
-                f"mqttcore pipeline {pipeline.name}",
-                master=chosen.master,
-                memory=chosen.memory,
-                **conf,
-            )
-        except (PySparkException, Py4JError) as error:
-            raise PipelineError(
-                f"Spark does not start with master {chosen.master!r}: {error}"
-            ) from error
+    chosen = pipeline.spark
+    conf: dict[str, Any] = {**chosen.settings()}  # mypy: any keyword of `session` may be meant
     try:
-        yield spark
-    finally:
-        spark.stop()
+        return session(
+            f"mqttcore pipeline {pipeline.name}", master=chosen.master, memory=chosen.memory, **conf
+        )
+    except (PySparkException, Py4JError) as error:
+        raise PipelineError(
+            f"Spark does not start with master {chosen.master!r}: {error}"
+        ) from error
 
 
 @contextmanager

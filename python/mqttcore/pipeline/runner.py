@@ -17,7 +17,7 @@ from mqttcore.pipeline.files import locked
 from mqttcore.pipeline.locations import Location
 from mqttcore.pipeline.parquet_table import ParquetTable
 from mqttcore.pipeline.progress import Reporter, telling
-from mqttcore.pipeline.stages import messages, tables
+from mqttcore.pipeline.stages import messages, stream_log, tables
 from mqttcore.pipeline.supervisor import Restarts, may_pass, retried
 from mqttcore.pipeline.tables import Batch, DeltaTable, PipelineTable
 from mqttcore.spark.checkpoint import done_offsets, read_offsets
@@ -74,7 +74,8 @@ class Runner:
         self._reporter = reporter
         self._folder = pipeline.checkpoint()
         self._checkpoint = self._folder / "query"
-        self._writer = BatchWriter(pipeline, partial(open_table, pipeline))
+        log = retried(partial(stream_log, pipeline), pipeline.name, self._restarts, self._is_over)
+        self._writer = BatchWriter(pipeline, partial(open_table, pipeline), log)
         self._written: dict[int, Written] = {}
         self._open = contextlib.ExitStack()
         self._is_once = False

@@ -18,7 +18,9 @@ from mqttcore.streams.settings import OWN_COLUMNS
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["check_source", "messages", "tables"]
+    from mqttcore.spark.log import StreamLog
+
+__all__ = ["check_source", "messages", "stream_log", "tables"]
 
 FAULT = "fault"
 LATE = "late: "
@@ -64,6 +66,19 @@ def check_source(pipeline: Pipeline) -> None:
     from mqttcore.spark.source import MqttcoreDataSource
 
     MqttcoreDataSource(source_options(pipeline)).schema()
+
+
+def stream_log(pipeline: Pipeline) -> "StreamLog":
+    """The stream of a pipeline, as its source sees it.
+
+    Raises:
+        StreamFolderError: there is no such stream.
+        EndpointError: the broker does not answer, or has no such stream.
+    """
+    from mqttcore.spark.log import open_log
+    from mqttcore.spark.options import parse_options
+
+    return open_log(parse_options(source_options(pipeline)))
 
 
 def source(spark: "SparkSession", pipeline: Pipeline) -> "DataFrame":

@@ -19,17 +19,23 @@ SLOWER: Final = 0.5
 def limited(start: Sequence[int], end: Sequence[int], max_rows: int) -> tuple[int, ...]:
     """The end of a batch of at most ``max_rows`` rows; a partition gets a share by its lag.
 
-    If more rows wait, the batch has exactly ``max_rows``. Shares are rounded down; the remaining
-    rows go to the partitions with the largest remainders, so that no partition starves.
+    If more rows wait, the batch has exactly ``max_rows``. Each partition with waiting rows has at
+    least one of them, if ``max_rows`` allows that: otherwise rows of a small partition would be
+    read long after those that the broker received at the same time. Shares are rounded down; the
+    remaining rows go to the partitions with the largest remainders.
     """
-    lags = [last - first for first, last in zip(start, end, strict=True)]
     waiting = lag_rows(start, end)
     if waiting <= max_rows:
         return tuple(end)
-    shares = [lag * max_rows // waiting for lag in lags]
-    by_remainder = sorted(
-        range(len(lags)), key=lambda number: (-(lags[number] * max_rows % waiting), number)
-    )
+    lags = [last - first for first, last in zip(start, end, strict=True)]
+    shares = [min(lag, 1) for lag in lags]
+    if sum(shares) > max_rows:
+        shares = [0] * len(lags)
+    room = max_rows - sum(shares)
+    more = [lag - share for lag, share in zip(lags, shares, strict=True)]
+    parts = [divmod(lag * room, sum(more)) for lag in more]
+    shares = [share + part for share, (part, _) in zip(shares, parts, strict=True)]
+    by_remainder = sorted(range(len(lags)), key=lambda number: (-parts[number][1], number))
     for number in by_remainder[: max_rows - sum(shares)]:
         shares[number] += 1
     return tuple(first + share for first, share in zip(start, shares, strict=True))

@@ -60,9 +60,13 @@ class DeltaTables:
     def _watch(self) -> None:
         pause, most = BACKOFF_S
         while not self._is_over.is_set():
-            if not self._run():
-                return
-            log.warning("delta: the process has ended; it is started again in %g s", pause)
+            try:
+                if not self._run():
+                    return
+                reason = "the process has ended"
+            except OSError as error:
+                reason = f"the process does not start: {error}"
+            log.warning("delta: %s; it is started again in %g s", reason, pause)
             self._is_over.wait(pause)
             pause = min(2 * pause, most)
 
