@@ -104,9 +104,9 @@ pub use operations::clients::{
     ClientOrder, ClientPage, ClientPosition, ClientQuery, ClientSummary,
 };
 pub use operations::explain::{
-    AccessQuestion, DeliveryQuestion, EXPLAINED_BYTES_MAX, EventQuery, ExplainError,
+    AccessQuestion, DeliveryQuestion, DeliveryWatch, EXPLAINED_BYTES_MAX, EventQuery, ExplainError,
     ExplainedDelivery, ExplainedReceiver, ExplainedStep, PastEvent, PastEvents, ReceiverPosition,
-    Verdict,
+    Verdict, WatchedDelivery,
 };
 pub use operations::listeners::ListenerStatus;
 pub use operations::login::{LoginRefusal, Operator};
