@@ -910,7 +910,7 @@ class HookQueues:
         """
 
     def notifications(self) -> Notifications | None:
-        """Wait for log lines and expired questions; None: the workers are closed."""
+        """Wait for what `Notifications` has; None: the workers are closed."""
 
     def take_dropped_events(self, observer: int, /) -> int:
         """How many events of an observer were dropped since the last call."""
@@ -920,7 +920,7 @@ class HookQueues:
 
 @final
 class Notifications:
-    """Log lines and expired questions, returned by `HookQueues.notifications`."""
+    """What `HookQueues.notifications` returns: log lines, expired questions, times of the store."""
 
     @property
     def lines(self) -> list[tuple[int, str, list[tuple[str, str]]]]:
@@ -929,6 +929,10 @@ class Notifications:
     @property
     def expired(self) -> list[tuple[Question, str, float]]:
         """Question, hook (empty if none had started) and timeout of each expired question."""
+
+    @property
+    def stored(self) -> list[tuple[int, int, int, int | None]]:
+        """Messages whose records are safe, as `mqttcore.plugin.base.Stored`."""
 
 @final
 class Question:

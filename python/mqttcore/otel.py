@@ -11,6 +11,8 @@ With ``trace = "propagate"``, a message of MQTT 5.0 with the user property ``tra
 Trace Context) continues that trace if it is sampled: the broker adds a span ``publish`` and below
 it a span ``deliver``, and every copy of the message, a row of a stream too, has ``deliver`` as its
 parent. Publish and deliver hooks of other plugins that get such a message have spans ``hook NAME``.
+If its acknowledgement waits for the store, there are spans ``store append``, until the system has
+its records, and ``store sync``, until the disk has them.
 With ``"root"``, ``ratio`` of the other messages begin a trace, whatever version their publisher
 has. Messages outside of ``filter`` do not pass this plugin.
 
@@ -35,7 +37,7 @@ from mqttcore._core import Message
 from mqttcore._schema import Range
 from mqttcore.logs import FIELDS
 from mqttcore.plugin.answers import Replace
-from mqttcore.plugin.base import HookFunction, Plugin
+from mqttcore.plugin.base import HookFunction, Plugin, Stored
 from mqttcore.plugin.hooks import hook
 from mqttcore.plugin.marks import Mark
 from mqttcore.plugin.options import PluginConfig
@@ -109,6 +111,9 @@ FOREIGN: Final = PROPAGATOR.fields
 """User properties of a trace: ``traceparent`` and ``tracestate``."""
 MESSAGES: Final = frozenset({"publish", "deliver"})
 """Points of hooks that get messages of publishers."""
+STORING_MAX: Final = 2_048
+"""Traced messages whose records are awaited; the oldest ones are forgotten, as those that are
+refused."""
 TIMEOUT_S: Final = 5
 """Seconds that a collector may take for one request."""
 SEVERITIES: Final = {
@@ -161,6 +166,7 @@ class OpenTelemetry(Plugin):
         self.hooks = marks
         self._resource = Resource.create(dict(attributes(config)))
         self._begun_ns = time.time_ns()
+        self._storing: dict[int, Context] = {}
 
     async def start(self) -> None:
         """Opens the exporters; nothing is sent yet."""
@@ -207,7 +213,24 @@ class OpenTelemetry(Plugin):
         delivery.end()
         span.end()
         kept = [(name, value) for name, value in properties if name not in FOREIGN]
-        return Replace(user_properties=[*kept, *carrier.items()])
+        number = span.get_span_context().span_id if message.qos else None
+        if number is not None:
+            self._storing[number] = within
+            if len(self._storing) > STORING_MAX:
+                del self._storing[next(iter(self._storing))]
+        return Replace(user_properties=[*kept, *carrier.items()], _stored_as=number)
+
+    def _note_stored(self, times: Stored) -> None:
+        """Adds the spans of the store to the trace of a message."""
+        number, begun_ns, written_ns, synced_ns = times
+        within = self._storing.pop(number, None)
+        if within is None:
+            return
+        append = self._tracer.start_span("store append", within, start_time=begun_ns)
+        append.end(written_ns)
+        if synced_ns is not None:
+            sync = self._tracer.start_span("store sync", within, start_time=written_ns)
+            sync.end(synced_ns)
 
     def _observe(self, title: str, mark: Mark, function: HookFunction, /) -> HookFunction:
         """Adds spans of hooks that get traced messages."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import pathlib
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from mqttcore import Broker, Settings, _core
@@ -45,6 +47,25 @@ def explain(run: Run, tmp_path: pathlib.Path, broker: Broker) -> Ask:
         return run("explain", *arguments, "--data", tmp_path / "data")
 
     return explained
+
+
+@contextmanager
+def publishing(wire: Wire) -> Iterator[None]:
+    """Publishes to `road/1` again and again, from another thread."""
+    wire.connect("writer")
+    is_over = threading.Event()
+
+    def publish() -> None:
+        while not is_over.is_set():
+            wire.publish("road/1", b"21", qos=1)
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def test_a_message_for_an_offline_client_waits(explain: Ask) -> None:
@@ -102,3 +123,24 @@ def test_events_of_another_topic_are_left_out(explain: Ask) -> None:
     done = explain("history", "--client", "away", "--topic", "elsewhere", "--json")
 
     assert "subscribed" not in [item["event"] for item in json.loads(done.out)["items"]]
+
+
+def test_deliveries_are_printed_while_they_happen(explain: Ask, broker: Broker) -> None:
+    with Wire(broker.port) as here, Wire(broker.port) as writer, publishing(writer):
+        here.connect("here")
+        here.subscribe(("road/1", 0))
+        text = explain("watch", "road/#", "--count", 20)
+        lines = explain("watch", "road/#", "--client", "away", "--count", 2, "--json")
+    refused = explain("watch", "road/#/1")
+
+    assert (text.status, text.error) == (0, "")
+    rows = [line.split()[2:] for line in text.out.splitlines()]
+    assert ["waiting:offline", "away", "road/1", "qos=1", "bytes=2"] in rows
+    assert ["delivered", "here", "road/1", "qos=0", "bytes=2"] in rows
+    assert len(rows) == 20
+    found = [json.loads(line) for line in lines.out.splitlines()]
+    assert [(one["client_id"], one["verdict"]) for one in found] == [
+        ("away", "waiting:offline")
+    ] * 2
+    assert (refused.status, refused.out) == (2, "")
+    assert "plant/+/temperature" in refused.error

@@ -14,9 +14,10 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from multiprocessing.synchronize import Event
+from typing import NamedTuple, Self
 
 from mqttcore import Broker, Settings
 from mqttcore._socket_path import short
@@ -67,7 +68,28 @@ def read_lists(folder: pathlib.Path, order: str, stop: Event) -> None:
     print(f"lists by {order}: {len(times)} of {count} clients, {took:.2f} s each")
 
 
-def round_trips(port: int, name: str) -> None:
+class Times(NamedTuple):
+    """A summary of times in milliseconds."""
+
+    median_ms: float
+    late_ms: float
+    """99 % of them take no longer."""
+    worst_ms: float
+
+    @classmethod
+    def of(cls, times_ms: Iterable[float]) -> Self:
+        """Sums up times."""
+        times = sorted(times_ms)
+        return cls(statistics.median(times), times[int(0.99 * len(times))], times[-1])
+
+    def __str__(self) -> str:
+        return (
+            f"median {self.median_ms:.3f} ms, 99 % {self.late_ms:.3f} ms,"
+            f" worst {self.worst_ms:.3f} ms"
+        )
+
+
+def round_trips(port: int) -> Times:
     """Publishes and waits for the message, one at a time."""
     with Wire(port) as wire:
         wire.connect("traffic")
@@ -78,9 +100,7 @@ def round_trips(port: int, name: str) -> None:
             wire.publish("t", b"x")
             wire.receive_publish()
             times.append((time.perf_counter() - start) * 1e3)
-    times.sort()
-    median, late = statistics.median(times), times[int(0.99 * ROUNDS)]
-    print(f"{name}: median {median:.3f} ms, 99 % {late:.3f} ms, worst {times[-1]:.3f} ms")
+    return Times.of(times)
 
 
 def print_parts(folder: pathlib.Path) -> None:
@@ -107,13 +127,13 @@ def main() -> None:
         )
         with Broker(settings) as broker:
             make_sessions(broker.port, count)
-            round_trips(broker.port, "alone")
+            print(f"alone: {round_trips(broker.port)}")
             for order in ("stored", "client_id"):
                 stop = multiprocessing.Event()
                 reader = multiprocessing.Process(target=read_lists, args=(folder, order, stop))
                 reader.start()
                 time.sleep(1.0)  # the first list has begun
-                round_trips(broker.port, f"beside lists by {order}")
+                print(f"beside lists by {order}: {round_trips(broker.port)}")
                 stop.set()
                 reader.join()
             print_parts(folder)

@@ -135,8 +135,13 @@ def test_copies_and_rows_have_the_span_of_the_broker_as_parent(
             with rows, pa.ipc.open_stream(rows) as stream:
                 [row] = stream.read_all().to_pylist()
 
-    deliver, publish = collector.spans()
+    deliver, publish, append, sync = collector.spans()
     assert (deliver.name, publish.name) == ("deliver", "publish")
+    assert (append.name, sync.name) == ("store append", "store sync")
+    assert append.trace_id.hex() == sync.trace_id.hex() == TRACE
+    assert append.parent_span_id == sync.parent_span_id == publish.span_id
+    assert append.start_time_unix_nano <= append.end_time_unix_nano == sync.start_time_unix_nano
+    assert sync.start_time_unix_nano <= sync.end_time_unix_nano
     assert publish.trace_id.hex() == deliver.trace_id.hex() == TRACE
     assert publish.parent_span_id.hex() == PARENT
     assert deliver.parent_span_id == publish.span_id
@@ -223,6 +228,38 @@ def test_hooks_that_get_a_traced_message_have_spans(collector: Collector) -> Non
         Status.STATUS_CODE_ERROR,
     )
     assert "cannot be read" in broken.status.message
+
+
+@pytest.mark.parametrize(
+    ("durability", "qos", "names"),
+    [
+        ("fsync", 1, ["store append", "store sync"]),
+        ("fsync", 2, ["store append", "store sync"]),
+        ("fsync", 0, []),
+        ("os", 1, ["store append"]),
+        ("memory", 1, []),
+    ],
+)
+def test_what_an_acknowledgement_waits_for_in_the_store_has_spans(
+    collector: Collector, tmp_path: pathlib.Path, durability: str, qos: int, names: list[str]
+) -> None:
+    traced = plugin(collector.endpoint, trace="propagate")
+    with (
+        broker(traced, data=str(tmp_path / "data"), durability=durability) as running,
+        Wire(running.port) as subscriber,
+        Wire(running.port) as client,
+    ):
+        subscriber.connect("subscriber", props={"session_expiry_interval": 600})
+        subscriber.subscribe(("#", 2))
+        client.connect("publisher")
+        properties = {"user_property": [("traceparent", SAMPLED)]}
+        client.publish("orders/1", b"x", qos=qos, props=properties)
+        subscriber.receive()
+
+    deliver, publish, *of_store = collector.spans()
+    assert (deliver.name, publish.name) == ("deliver", "publish")
+    assert [span.name for span in of_store] == names
+    assert {span.parent_span_id for span in of_store} <= {publish.span_id}
 
 
 def test_messages_of_old_clients_begin_a_trace_with_root(collector: Collector) -> None:

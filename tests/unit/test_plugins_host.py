@@ -11,6 +11,7 @@ from mqttcore import logs
 from mqttcore._core import Question
 from mqttcore.errors import PluginError
 from mqttcore.plugin import Event, Login, Plugin, hook, host
+from mqttcore.plugin.base import Stored
 from mqttcore.plugin.engine_log import LOG_JOIN_S, each
 from mqttcore.plugin.host import DRAIN_S, PluginHost
 from mqttcore.plugin.plugin_workers import PluginWorkers
@@ -21,8 +22,13 @@ from tests.clock import Clock
 class Queues:
     """Hands these notifications out, and then the end."""
 
-    def __init__(self, lines: Sequence[object] = (), expired: Sequence[object] = ()) -> None:
-        self.batches = [SimpleNamespace(lines=lines, expired=expired)]
+    def __init__(
+        self,
+        lines: Sequence[object] = (),
+        expired: Sequence[object] = (),
+        stored: Sequence[object] = (),
+    ) -> None:
+        self.batches = [SimpleNamespace(lines=lines, expired=expired, stored=stored)]
         self.closed = 0
 
     def notifications(self) -> object:
@@ -154,12 +160,26 @@ def test_a_stop_ends_the_last_plugin_first_and_waits_for_the_log(
     monkeypatch.setattr(PluginWorkers, "stop", lambda workers: stopped.append(workers.plugin))
     first, second, queues = Told(), Told(), Queues()
     made = hosting(monkeypatch, first, second, queues=queues)
-    waits: list[float | None] = []
-    made._log._thread = cast("Any", SimpleNamespace(join=waits.append))
+    waits: list[tuple[float, int]] = []
+    join = SimpleNamespace(join=lambda seconds: waits.append((seconds, len(stopped))))
+    made._log._thread = cast("Any", join)
 
     made.stop()
 
-    assert (stopped, waits, queues.closed) == ([second, first], [LOG_JOIN_S], 1)
+    assert (stopped, queues.closed) == ([second, first], 1)
+    assert waits == [(LOG_JOIN_S, 0)], "plugins get the last times of the store before they stop"
+
+
+def test_times_of_the_store_go_to_all_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    served(monkeypatch)
+    plugins = [Told(), Told()]
+    told: list[tuple[Plugin, Stored]] = []
+    monkeypatch.setattr(Told, "_note_stored", lambda plugin, times: told.append((plugin, times)))
+    times: Stored = (7, 1, 2, None)
+
+    hosting(monkeypatch, *plugins, queues=Queues(stored=[times]))
+
+    assert told == [(plugin, times) for plugin in plugins]
 
 
 # --- drain

@@ -174,6 +174,16 @@ class Api:
             *whole, rest = (rest + piece).split(b"\n")
             yield from (line.decode(errors="replace") for line in whole)
 
+    def events(self, path: str, query: Query | None = None) -> Iterator[tuple[str, str]]:
+        """The server-sent events of the answer to a GET, as they arrive: kind and data."""
+        kind = ""
+        for line in self.lines(path, query):
+            name, _, value = line.partition(": ")
+            if name == "event":
+                kind = value
+            elif name == "data":
+                yield kind, value
+
     def _ask(self, method: str, target: str, text: str | None) -> tuple[int, bytes]:
         headers = dict(self._headers)
         if text is not None:

@@ -1,13 +1,14 @@
 """`mqttcore explain`: explains deliveries of messages and decisions of rules about clients."""
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from typing import Final
 
-from mqttcore.cli.api import Api, Json, add_command, asking, missing_parts
-from mqttcore.cli.events import event_options, print_events
-from mqttcore.cli.failure import NOT_DONE, OK
+from mqttcore.cli.api import Api, Json, Query, add_command, asking, missing_parts
+from mqttcore.cli.events import clock, event_options, print_events
+from mqttcore.cli.failure import NOT_DONE, OK, CommandError
 from mqttcore.cli.listing import natural
 from mqttcore.cli.table import Column, Table
 from mqttcore.cli.terminal import json_text, printable
@@ -77,6 +78,20 @@ def parser() -> argparse.ArgumentParser:
     history.add_argument("--client", metavar="ID", help="client identifier (default: all clients)")
     event_options(history)
     history.set_defaults(run=print_events)
+    words = "print deliveries while they happen, each with its verdict, until the command is ended"
+    watch = add_command(commands, "watch", words)
+    watch.add_argument(
+        "filter", metavar="FILTER", help="topic filter, including mount points of publishers"
+    )
+    watch.add_argument("--client", metavar="ID", help="only this receiver")
+    watch.add_argument(
+        "--count",
+        type=natural,
+        default=0,
+        metavar="COUNT",
+        help="end after COUNT deliveries (default: 0, no limit)",
+    )
+    watch.set_defaults(run=watch_deliveries)
     words = "print the rule that allows or denies an action of a client"
     access = add_command(commands, "access", words)
     access.add_argument("client", metavar="ID", help="client identifier")
@@ -111,6 +126,40 @@ def explain_delivery(api: Api, options: argparse.Namespace) -> int:
         print_notes(found["receivers"])
     verdicts = [found["verdict"], *(one["verdict"] for one in receivers if options.to)]
     return OK if PASSING.issuperset(verdicts) else NOT_DONE
+
+
+def watch_deliveries(api: Api, options: argparse.Namespace) -> int:
+    """Prints deliveries as they happen."""
+    query: Query = {"filter": options.filter, "client": options.client}
+    printed = 0
+    for kind, data in api.events("/explain/delivery/live", query):
+        if options.json:
+            print(printable(data), flush=True)
+        elif kind == "lost":
+            print(f"-- {json.loads(data)['lost']} deliveries are missing here --", file=sys.stderr)
+        else:
+            print(delivery_line(json.loads(data)), flush=True)
+        printed += kind == "delivery"
+        if printed == options.count and printed:
+            return OK
+    raise CommandError("the broker has ended the stream: it stops, or the key is not in force")
+
+
+def delivery_line(delivery: Json) -> str:
+    """A delivery in one line."""
+    ms = delivery["ts_us"] // 1_000
+    words = (
+        f"{clock(ms)}.{ms % 1_000:03}",
+        delivery["verdict"],
+        delivery["client_id"] or "-",
+        delivery["topic"],
+        f"qos={delivery['qos']}",
+        f"bytes={delivery['bytes']}",
+        "retain" if delivery["retain"] else "",
+        delivery["group"] and f"group={delivery['group']}",
+        delivery["detail"] and f"({delivery['detail']})",
+    )
+    return printable(" ".join(filter(None, words)))
 
 
 def explain_access(api: Api, options: argparse.Namespace) -> int:

@@ -162,19 +162,13 @@ def tail_trace(api: Api, options: argparse.Namespace) -> int:
     query: dict[str, str | int] = {"format": "json" if options.json else "text"}
     if options.all:
         query["after"] = 0
-    event = ""
-    for line in api.lines(path_of("traces", options.id, "live"), query):
-        name, _, value = line.partition(": ")
-        if name == "event":
-            event = value
-        elif name == "data":
-            if event == "end":
-                return OK
-            if event == "lost" and not options.json:
-                lost = json.loads(value)["lost"]
-                print(f"-- {lost} packets are missing here --", file=sys.stderr)
-            else:
-                print(printable(value), flush=True)
+    for kind, data in api.events(path_of("traces", options.id, "live"), query):
+        if kind == "end":
+            return OK
+        if kind == "lost" and not options.json:
+            print(f"-- {json.loads(data)['lost']} packets are missing here --", file=sys.stderr)
+        else:
+            print(printable(data), flush=True)
     raise CommandError("the broker has ended the stream, and the trace may go on")
 
 

@@ -274,6 +274,8 @@ class Replace(Record):
     user_properties: Sequence[tuple[str, str]] | None = None
     """All user properties of the new message; those of the old one are in
     `Message.user_properties`."""
+    _stored_as: int | None = field(default=None, repr=False)
+    """A number with which `Plugin._note_stored` is called; for plugins of this package."""
 
     def __post_init__(self) -> None:
         if self.topic is not None:

@@ -21,6 +21,10 @@ class Invalidate(Protocol):
         """Returns how many of these clients are connected."""
 
 
+Stored = tuple[int, int, int, int | None]
+"""The number of a message (`Replace`), and when its records were made, written, and synced, in Unix
+nanoseconds. None: its acknowledgement does not wait for the disk."""
+
 HookFunction = Callable[..., Any]  # Any: each hook point has its own arguments and answer
 
 NAMED_MAX = 256
@@ -117,6 +121,9 @@ class Plugin:
     def _observe(self, title: str, mark: Mark, function: HookFunction, /) -> HookFunction:
         """The function to call for a hook of another plugin: ``function``, or one that calls it."""
         return function
+
+    def _note_stored(self, times: Stored) -> None:
+        """Called when the records of a message are safe that a plugin has given a number."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""The thread that writes the lines of the engine into the log."""
+"""The thread that writes the lines of the engine into the log, and passes on what else it tells."""
 
 import contextlib
 import logging
@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from mqttcore._core import HookQueues, Question
 from mqttcore.logs import FIELDS
+from mqttcore.plugin.base import Stored
 
 engine_log = logging.getLogger("mqttcore.engine")
 
@@ -20,18 +21,24 @@ Late = tuple[Question, str, float]
 
 
 class EngineLog:
-    """Writes lines of the engine into the log, and reports late questions, until the queues close.
+    """Passes on what the engine tells, until the queues close: lines go into the log.
 
     Args:
         queues: Where lines and late questions come from.
         expired: Called with each late question.
+        stored: Called with the times of each stored message that a plugin has given a number.
     """
 
     def __init__(
-        self, queues: HookQueues, *, expired: Callable[[Late], None] = lambda _late: None
+        self,
+        queues: HookQueues,
+        *,
+        expired: Callable[[Late], None] = lambda _late: None,
+        stored: Callable[[Stored], None] = lambda _times: None,
     ) -> None:
         self._queues = queues
         self._expired = expired
+        self._stored = stored
         self._thread = threading.Thread(target=self._run, name="mqttcore-log", daemon=True)
         self._thread.start()
 
@@ -43,6 +50,7 @@ class EngineLog:
         while (notifications := self._queues.notifications()) is not None:
             each(notifications.lines, tell_line)
             each(notifications.expired, self._expired)
+            each(notifications.stored, self._stored)
 
 
 def tell_line(line: tuple[int, str, list[tuple[str, str]]]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mqttcore._core import HookQueues
 from mqttcore.auditing import Entry
 from mqttcore.errors import PluginError
-from mqttcore.plugin.base import Invalidate, Plugin, invalidate_users
+from mqttcore.plugin.base import Invalidate, Plugin, Stored, invalidate_users
 from mqttcore.plugin.bound_hook import BoundHook
 from mqttcore.plugin.chain import Chain
 from mqttcore.plugin.engine_log import EngineLog, Late
@@ -76,7 +76,7 @@ class PluginHost:
         observing = iter(range(len(self._plugin_workers)))
         for workers in self._plugin_workers:
             workers.serve(self.queues, observer=next(observing) if workers.kinds else None)
-        self._log = EngineLog(self.queues, expired=self._expired)
+        self._log = EngineLog(self.queues, expired=self._expired, stored=self._note_stored)
 
     def hook_stats(self) -> list[HookStats]:
         """Counters of each hook: logins first, then requests, then events."""
@@ -205,8 +205,8 @@ class PluginHost:
     def stop(self) -> None:
         """Refuses queued questions, stops the plugins, ends the threads that are not blocked."""
         self.close()
+        self._log.join()  # plugins are told of the last messages before they stop
         self._stop_workers()
-        self._log.join()
 
     def _start(self, workers: PluginWorkers, *, may_skip: bool) -> None:
         try:
@@ -251,6 +251,10 @@ class PluginHost:
     def _stop_workers(self) -> None:
         for workers in reversed(self._plugin_workers):
             workers.stop()
+
+    def _note_stored(self, times: Stored) -> None:
+        for plugin in self._plugins:
+            plugin._note_stored(times)
 
     def _expired(self, late: Late) -> None:
         question, title, timeout = late

@@ -89,7 +89,8 @@ struct ReplaceOptionsFields {
 /// The answer of a publish hook.
 pub(crate) enum MessageAnswer {
     Pass,
-    Change(MessageChanges),
+    /// With a number: how long the store takes is to be told.
+    Change(MessageChanges, Option<u64>),
     Refuse(PublishDecision),
 }
 
@@ -102,6 +103,8 @@ struct ReplaceFields {
     message_expiry_interval: Option<u32>,
     content_type: Option<String>,
     user_properties: Option<Vec<(String, String)>>,
+    #[pyo3(attribute("_stored_as"))]
+    number: Option<u64>,
 }
 
 impl From<ReplaceFields> for MessageChanges {
@@ -181,7 +184,8 @@ impl AnswerClasses {
         }
         if answer.is_instance(classes.replace.bind(py))? {
             let fields: ReplaceFields = answer.extract()?;
-            return Ok(MessageAnswer::Change(fields.into()));
+            let number = fields.number;
+            return Ok(MessageAnswer::Change(fields.into(), number));
         }
         let refusal = if answer.is_instance(classes.drop.bind(py))? {
             let reason: String = answer.getattr("reason")?.extract()?;

@@ -67,7 +67,7 @@ pub use config::grants::{
 pub use config::hooks::{
     Action, AuthExchange, AuthorizeDecision, AuthorizeRequest, ControlRequest, DecidingHook,
     ExchangeReply, ExchangeStart, HookInterests, Hooks, LogLevel, LogLine, LogSubject, Login,
-    LoginDecision, NoHooks, PublishBatch, PublishDecision, Reply, Trial,
+    LoginDecision, NoHooks, PublishBatch, PublishDecision, Reply, StoredMessage, Trial,
 };
 pub use config::measures::{AtomicHistogram, Histogram, HookCalls, Tally, is_plugin_named};
 pub use config::packet_hooks::{
@@ -104,9 +104,9 @@ pub use operations::clients::{
     ClientOrder, ClientPage, ClientPosition, ClientQuery, ClientSummary,
 };
 pub use operations::explain::{
-    AccessQuestion, DeliveryQuestion, EXPLAINED_BYTES_MAX, EventQuery, ExplainError,
+    AccessQuestion, DeliveryQuestion, DeliveryWatch, EXPLAINED_BYTES_MAX, EventQuery, ExplainError,
     ExplainedDelivery, ExplainedReceiver, ExplainedStep, PastEvent, PastEvents, ReceiverPosition,
-    Verdict,
+    Verdict, WatchedDelivery,
 };
 pub use operations::listeners::ListenerStatus;
 pub use operations::login::{LoginRefusal, Operator};

@@ -477,9 +477,9 @@ impl PyQuestion {
                 messages.refuse(index, refusal);
                 CallResult::Denied
             }
-            MessageAnswer::Change(changes) => {
+            MessageAnswer::Change(changes, number) => {
                 messages
-                    .change(index, &changes)
+                    .change(index, &changes, number)
                     .map_err(|error| PyValueError::new_err(error.to_string()))?;
                 CallResult::Allowed
             }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use mqttcore_broker::{
     Action, AuthExchange, AuthorizeDecision, AuthorizeRequest, ConnectDecision, ControlRequest,
     DecidingHook, ExchangeReply, ExchangeStart, HookCalls, HookInterests, Hooks, LogLevel, LogLine,
-    Login, LoginDecision, PluginEvent, PublishBatch, PublishDecision, Reply, Secret,
+    Login, LoginDecision, PluginEvent, PublishBatch, PublishDecision, Reply, Secret, StoredMessage,
     SubscribeBatch, SubscribeDecision, Trial,
 };
 use mqttcore_codec::ReasonCode;
@@ -49,6 +49,7 @@ impl Rule {
 pub(super) enum Notification {
     Line(LogLine),
     TimedOut(Arc<Question>, TimedOut),
+    Stored(StoredMessage),
 }
 
 /// The state that the threads of the engine and those of Python share.
@@ -335,6 +336,11 @@ impl Hooks for HookBridge {
             hook.read(queue.map_or(0, |queue| queue.inbox.len() as u64))
         });
         read.collect()
+    }
+
+    fn stored(&self, message: StoredMessage) {
+        // As in `log`.
+        let _ = self.0.notifications.push(Notification::Stored(message));
     }
 
     fn event(&self, event: PluginEvent) {

@@ -18,6 +18,8 @@ pub(super) struct Messages {
 struct Slot {
     message: Message,
     is_changed: bool,
+    /// A hook wants to know how long the store takes, and gave this number.
+    number: Option<u64>,
     /// Number of hooks, from the first, that have decided or did not want it.
     passed: usize,
     /// The decision, unless the message is to be published.
@@ -37,6 +39,7 @@ impl Messages {
         let slot = |message| Slot {
             message,
             is_changed: false,
+            number: None,
             passed: 0,
             refusal: None,
         };
@@ -77,12 +80,18 @@ impl Messages {
         }
     }
 
-    /// Changes a message.
-    pub(super) fn change(&self, index: usize, changes: &MessageChanges) -> Result<(), ChangeError> {
+    /// Changes a message. With a number, its hook wants to know how long the store takes.
+    pub(super) fn change(
+        &self,
+        index: usize,
+        changes: &MessageChanges,
+        number: Option<u64>,
+    ) -> Result<(), ChangeError> {
         if let Some(slot) = self.lock().get_mut(index) {
             let now = Instant::now();
             slot.message = slot.message.changed(changes, now, &self.limits)?;
             slot.is_changed = true;
+            slot.number = number.or(slot.number);
         }
         Ok(())
     }
@@ -92,7 +101,7 @@ impl Messages {
         let slots = std::mem::take(&mut *self.lock());
         let decision = |slot: Slot| match slot.refusal {
             Some(refusal) => refusal,
-            None if slot.is_changed => PublishDecision::Replace(slot.message),
+            None if slot.is_changed => PublishDecision::Replace(slot.message, slot.number),
             None => PublishDecision::Publish,
         };
         slots.into_iter().map(decision).collect()

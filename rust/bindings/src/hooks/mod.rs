@@ -19,9 +19,9 @@ mod watch;
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
-use mqttcore_broker::{DecidingHook, Hooks};
+use mqttcore_broker::{DecidingHook, Hooks, StoredMessage};
 use mqttcore_topics::TopicFilter;
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
@@ -200,12 +200,13 @@ impl PyHookQueues {
         Ok(taken.map(|events| events.into_iter().map(PyEvent).collect()))
     }
 
-    /// Waits for log lines and expired questions; None: the workers are closed.
+    /// Waits for log lines, expired questions and times of the store; None: the workers are closed.
     fn notifications(&self, py: Python<'_>) -> Option<PyNotifications> {
         let taken = py.detach(|| self.shared.notifications.take(NOTIFICATIONS))?;
         let mut notifications = PyNotifications {
             lines: Vec::new(),
             expired: Vec::new(),
+            stored: Vec::new(),
         };
         for notification in taken {
             match notification {
@@ -215,6 +216,7 @@ impl PyHookQueues {
                     let question = Py::new(py, self.wrap(question)).ok()?;
                     notifications.expired.push((question, late.hook, seconds));
                 }
+                Notification::Stored(message) => notifications.stored.push(stored_times(&message)),
             }
         }
         Some(notifications)
@@ -256,11 +258,30 @@ impl PyHookQueues {
     }
 }
 
-/// Log lines and expired questions, returned by `HookQueues.notifications`.
+/// Log lines, expired questions and times of the store, returned by `HookQueues.notifications`.
 #[pyclass(name = "Notifications", module = "mqttcore._core", frozen, get_all)]
 pub(crate) struct PyNotifications {
     /// The engine's log lines: level, text, and the keys of machine-readable logs.
     lines: Vec<log_line::Parts>,
     /// Question, hook (empty if none had started) and timeout of each expired question.
     expired: Vec<(Py<PyQuestion>, String, f64)>,
+    /// How long the store took for messages.
+    stored: Vec<StoredTimes>,
+}
+
+/// The number of a message, and when its records were made, written and, if that was waited for, synced: in Unix
+/// nanoseconds.
+type StoredTimes = (u64, u64, u64, Option<u64>);
+
+fn stored_times(message: &StoredMessage) -> StoredTimes {
+    let at = |after: Duration| {
+        let since = (message.begun + after).duration_since(UNIX_EPOCH);
+        u64::try_from(since.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
+    };
+    (
+        message.number,
+        at(Duration::ZERO),
+        at(message.written),
+        message.synced.map(at),
+    )
 }

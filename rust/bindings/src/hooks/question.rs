@@ -70,7 +70,7 @@ impl Subject {
             (Self::Deliver(_), MessageAnswer::Refuse(Deny { .. } | Disconnect { .. })) => {
                 Some("Replace, Drop or None is expected")
             }
-            (Self::Deliver(_), MessageAnswer::Change(changes))
+            (Self::Deliver(_), MessageAnswer::Change(changes, _))
                 if changes.topic.is_some() || changes.retain.is_some() =>
             {
                 Some("a deliver hook changes neither topic nor retain")

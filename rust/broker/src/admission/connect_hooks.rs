@@ -80,7 +80,7 @@ impl Handshake<'_> {
         };
         match decision {
             Some(PublishDecision::Publish) => Ok(()),
-            Some(PublishDecision::Replace(changed)) => {
+            Some(PublishDecision::Replace(changed, _)) => {
                 will.message = changed;
                 Ok(())
             }

@@ -8,6 +8,7 @@ pub(crate) mod bans;
 pub(crate) mod client;
 pub(crate) mod client_id_pattern;
 pub(crate) mod connections;
+pub(crate) mod delivery_observer;
 pub(crate) mod due_wills;
 pub(crate) mod durable;
 pub(crate) mod failed_logins;

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use mqttcore_codec::{ProtocolVersion, QoS, ReasonCode};
 use mqttcore_session::{Message, Secret, ServerLimits};
@@ -108,6 +108,9 @@ pub trait Hooks: Send + Sync + 'static {
     fn password_bytes(&self, _budget: usize) -> usize {
         0
     }
+
+    /// Tells how long the store took for a message; called only with numbers of [`PublishDecision::Replace`].
+    fn stored(&self, _message: StoredMessage) {}
 
     /// Reports an event; called only for the kinds in [`HookInterests::events`].
     fn event(&self, event: PluginEvent);
@@ -497,8 +500,9 @@ pub struct PublishBatch {
 pub enum PublishDecision {
     /// Publish it as it is.
     Publish,
-    /// Publish this message instead, with the QoS of the original; a new topic is authorized again.
-    Replace(Message),
+    /// Publish this message instead, with the QoS of the original; a new topic is authorized again. With a number,
+    /// [`Hooks::stored`] tells how long the store took, if the acknowledgement waits for it.
+    Replace(Message, Option<u64>),
     /// Acknowledge it with this reason code, and do not route it.
     Drop {
         /// "Success" or "no matching subscribers".
@@ -520,6 +524,20 @@ pub enum PublishDecision {
     },
     /// Refuse it because of a fault of the plugin.
     Fault,
+}
+
+/// How long the store took for a message of a client.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct StoredMessage {
+    /// The number that the plugin has given.
+    pub number: u64,
+    /// When its records were made.
+    pub begun: SystemTime,
+    /// Time until the operating system had them.
+    pub written: Duration,
+    /// Time until the disk had them; `None` if the acknowledgement does not wait for that.
+    pub synced: Option<Duration>,
 }
 
 /// A request on a control topic.

@@ -24,6 +24,7 @@ use crate::connection::publish::{
     publish_rules,
 };
 use crate::routing::batch::{Incoming, MessageBatch};
+use crate::routing::journal::report_stored;
 use crate::routing::message_hooks::{self, MessageHook, charged};
 use crate::routing::publication::Publication;
 use crate::sessions::lifecycle::confirm;
@@ -236,6 +237,10 @@ async fn publish_held(
     // Earlier messages are answered first.
     batch.route(shard, client);
     let packet_id = held.packet_id;
+    let number = match &decision {
+        Some(PublishDecision::Replace(_, number)) => *number,
+        _ => None,
+    };
     let Some(message) = decide(shard, client, held, decision).await? else {
         return Ok(());
     };
@@ -246,6 +251,9 @@ async fn publish_held(
     let publication = publication(client, &message, packet_id);
     if let Some(pause) = accept(shard, client, publication) {
         pause.await?;
+    }
+    if let Some(number) = number.filter(|_| packet_id.is_some()) {
+        report_stored(shard, client, number);
     }
     Ok(())
 }
@@ -341,7 +349,7 @@ fn apply(
 ) -> Result<Option<Message>, DisconnectCause> {
     let refusal = match decision {
         PublishDecision::Publish => return Ok(Some(message.clone())),
-        PublishDecision::Replace(changed) => return Ok(Some(charged(shard, client, changed))),
+        PublishDecision::Replace(changed, _) => return Ok(Some(charged(shard, client, changed))),
         PublishDecision::Drop { reason } => {
             shard.metrics().dropped_hook.add(1);
             acknowledge(shard, client, (message, packet_id), reason);

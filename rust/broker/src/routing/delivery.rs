@@ -22,16 +22,24 @@ pub(crate) fn deliver_to_shards(
     targets: impl Iterator<Item = Target>,
 ) {
     let targets = targets.filter(|target| !target.is_stream());
-    let message = LiveMessage::new(shard, message);
+    if shard.are_deliveries_plain() {
+        hand_out(shard, &LiveMessage::plain(message), targets);
+    } else {
+        let targets = targets.inspect(|target| shard.show_delivery(message, target));
+        hand_out(shard, &LiveMessage::new(shard, message), targets);
+    }
+}
+
+fn hand_out(shard: &Rc<Shard>, message: &LiveMessage<'_>, targets: impl Iterator<Item = Target>) {
     if shard.engine.shards() == 1 {
-        targets.for_each(|target| deliver_to(shard, &message, target));
+        targets.for_each(|target| deliver_to(shard, message, target));
         return;
     }
     let mut away: SmallVec<[(usize, ShardTargets); 1]> = SmallVec::new();
     for target in targets {
         let to = target.handle.shard();
         if to == shard.index {
-            deliver_to(shard, &message, target);
+            deliver_to(shard, message, target);
             continue;
         }
         match away.iter_mut().find(|(other, _)| *other == to) {
@@ -50,9 +58,16 @@ pub(crate) fn deliver_all(
     message: &Message,
     targets: impl IntoIterator<Item = Target>,
 ) {
-    let message = LiveMessage::new(shard, message);
-    for target in targets {
-        deliver_to(shard, &message, target);
+    let targets = targets.into_iter();
+    if shard.are_deliveries_plain() {
+        let live = LiveMessage::plain(message);
+        targets.for_each(|target| deliver_to(shard, &live, target));
+    } else {
+        let live = LiveMessage::new(shard, message);
+        for target in targets {
+            shard.show_delivery(message, &target);
+            deliver_to(shard, &live, target);
+        }
     }
 }
 
@@ -65,6 +80,14 @@ struct LiveMessage<'m> {
 }
 
 impl<'m> LiveMessage<'m> {
+    /// One that needs no look ([`Shard::are_deliveries_plain`]).
+    fn plain(message: &'m Message) -> Self {
+        Self {
+            message,
+            is_held: false,
+        }
+    }
+
     fn new(shard: &Shard, message: &'m Message) -> Self {
         Self {
             message,
@@ -92,7 +115,12 @@ fn deliver_to(shard: &Rc<Shard>, live: &LiveMessage<'_>, mut target: Target) {
         let Some(reason) = refusal else { return };
         let handed = group::redeliver(shard, client.as_ref(), message, target, reason.most_tried());
         target = match (handed, client) {
-            (Ok(Some(next)), _) => next,
+            (Ok(Some(next)), _) => {
+                if !shard.are_deliveries_plain() {
+                    shard.show_delivery(message, &next);
+                }
+                next
+            }
             (Ok(None), _) => return,
             (Err(target), Some(client)) => {
                 return drop_message(shard, &client, message, target.key, reason);

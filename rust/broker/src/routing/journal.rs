@@ -1,7 +1,9 @@
 //! Waiting for the store: runs continuations when their records are safe, and applies
 //! backpressure.
 
+use std::cell::Cell;
 use std::rc::Rc;
+use std::time::{Instant, SystemTime};
 
 use mqttcore_session::Message;
 use mqttcore_store::record::Record;
@@ -10,6 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::clients::client::Client;
 use crate::clients::target::Target;
+use crate::config::hooks::StoredMessage;
 use crate::durability::ack_queue::Continuation;
 use crate::durability::journal::ShardLogWriter;
 use crate::routing::{delivery, external};
@@ -74,6 +77,32 @@ pub(crate) fn when_acknowledged(shard: &Rc<Shard>, client: &Client, then: Box<dy
         Some((journal, durability)) => journal.after(durability, Continuation::Call(then)),
         None => then(),
     }
+}
+
+/// Tells the plugins how long the store takes for the records of this turn, if the acknowledgement to `client` waits
+/// for them.
+pub(crate) fn report_stored(shard: &Rc<Shard>, client: &Client, number: u64) {
+    let Some((journal, durability)) = shard.journal.as_ref().zip(client.ack_order.durability())
+    else {
+        return;
+    };
+    let (begun, since) = (SystemTime::now(), Instant::now());
+    let written = Rc::new(Cell::new(None));
+    let note = Rc::clone(&written);
+    let note = move || note.set(Some(since.elapsed()));
+    journal.after(Durability::Os, Continuation::Call(Box::new(note)));
+    let own = Rc::clone(shard);
+    let tell = move || {
+        let safe = since.elapsed();
+        own.hooks().stored(StoredMessage {
+            number,
+            begun,
+            written: written.get().unwrap_or(safe),
+            synced: (durability == Durability::Fsync).then_some(safe),
+        });
+    };
+    let durability = durability.max(Durability::Os);
+    journal.after(durability, Continuation::Call(Box::new(tell)));
 }
 
 /// [`when_safe`] without the external log.

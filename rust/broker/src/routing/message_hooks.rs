@@ -136,7 +136,9 @@ async fn decide_held(shard: &Rc<Shard>, client: &Rc<Client>) {
 fn settle(shard: &Rc<Shard>, client: &Rc<Client>, decisions: Vec<PublishDecision>) {
     let decision = |decision| match decision {
         PublishDecision::Publish => HeldDecision::Send,
-        PublishDecision::Replace(changed) => HeldDecision::Replace(charged(shard, client, changed)),
+        PublishDecision::Replace(changed, _) => {
+            HeldDecision::Replace(charged(shard, client, changed))
+        }
         // The hook gives no other answers, so it failed.
         _ => HeldDecision::Drop,
     };

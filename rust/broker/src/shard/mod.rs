@@ -3,6 +3,7 @@
 //!
 //! Depends on the state of the folders below, not on what is done with it: no routing, sessions or connections.
 
+mod deliveries;
 mod delivery_times;
 mod engine_state;
 pub(crate) mod guard;

@@ -9,17 +9,17 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
 
 use mqttcore_codec::PropertiesBuf;
-use mqttcore_session::Message;
 use mqttcore_topics::{MatchCache, TopicName};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
 use crate::clients::client::Client;
+use crate::clients::delivery_observer::DeliveryObserver;
 use crate::clients::due_wills::DueWills;
 use crate::clients::flapping::Flapping;
 use crate::clients::handle::Handle;
@@ -129,6 +129,9 @@ pub(crate) struct Shard {
     pub(crate) slowed: RefCell<VecDeque<Slowed>>,
     recent_events: RefCell<RecentEvents>,
     pub(super) active_traces: RefCell<ActiveTraces>,
+    pub(super) delivery_observers: RefCell<Vec<Weak<dyn DeliveryObserver<Self>>>>,
+    /// No hook decides about deliveries, and nobody observes them.
+    pub(super) are_deliveries_plain: Cell<bool>,
     /// Connection tasks alive; the shard's thread ends when the last one has.
     pub(crate) tasks: Cell<usize>,
     is_stop_announced: Cell<bool>,
@@ -145,6 +148,8 @@ impl Shard {
     ) -> Rc<Self> {
         let outgoing = (0..engine.shards()).map(|_| Vec::new()).collect();
         let random = engine.unique() | 1;
+        let interests = hooks.interests();
+        let are_deliveries_plain = interests.deliver.is_empty();
         Rc::new(Self {
             index,
             registry: RefCell::new(Registry::default()),
@@ -173,7 +178,7 @@ impl Shard {
             properties: RefCell::default(),
             config: RefCell::new(config),
             listener_policies: RefCell::new(listener_policies),
-            interests: RefCell::new(Rc::new(hooks.interests())),
+            interests: RefCell::new(Rc::new(interests)),
             hooks: RefCell::new(hooks),
             scratch: Cell::new(None),
             outgoing: RefCell::new(outgoing),
@@ -191,6 +196,8 @@ impl Shard {
             slowed: RefCell::default(),
             recent_events: RefCell::default(),
             active_traces: RefCell::default(),
+            delivery_observers: RefCell::default(),
+            are_deliveries_plain: Cell::new(are_deliveries_plain),
             tasks: Cell::new(0),
             is_stop_announced: Cell::new(false),
             knows_of_failure: Cell::new(false),
@@ -340,15 +347,6 @@ impl Shard {
         interests.publish.iter().any(|filter| filter.matches(topic))
     }
 
-    /// Whether a plugin decides about `message` before it is sent to a subscriber.
-    pub(crate) fn has_deliver_hook(&self, message: &Message) -> bool {
-        let filters = &self.interests.borrow().deliver;
-        !filters.is_empty() && {
-            let topic = message.topic_name();
-            filters.iter().any(|filter| filter.matches(topic))
-        }
-    }
-
     /// Whether a plugin answers requests on `topic`.
     pub(crate) fn has_control_hook(&self, topic: TopicName<'_>) -> bool {
         topic.is_dollar() && {
@@ -370,6 +368,7 @@ impl Shard {
     pub(crate) fn reload(&self, (config, hooks, listener_policies): Rules) {
         self.log.redirect(Arc::clone(&hooks));
         *self.interests.borrow_mut() = Rc::new(hooks.interests());
+        self.note_deliveries();
         if self.index == 0 {
             self.engine
                 .memory

@@ -60,7 +60,7 @@ fn stamped(message: &Message) -> PublishDecision {
     };
     let limits = ServerLimits::default();
     let stamped = message.changed(&changes, Instant::now(), &limits);
-    PublishDecision::Replace(stamped.expect("a message"))
+    PublishDecision::Replace(stamped.expect("a message"), None)
 }
 
 fn one_shard(config: Config) -> Config {

@@ -68,7 +68,7 @@ fn subscribing() -> (Plugin, Batches) {
 fn replaced(message: &Message, changes: &MessageChanges) -> PublishDecision {
     let now = std::time::Instant::now();
     let found = message.changed(changes, now, &ServerLimits::default());
-    PublishDecision::Replace(found.expect("a message"))
+    PublishDecision::Replace(found.expect("a message"), None)
 }
 
 /// A broker whose will hook about `will/#` decides so.

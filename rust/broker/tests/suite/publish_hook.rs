@@ -56,7 +56,8 @@ fn as_they_are(batch: &PublishBatch) -> Vec<PublishDecision> {
 fn changed(message: &Message, changes: &MessageChanges) -> PublishDecision {
     let now = std::time::Instant::now();
     let limits = mqttcore_session::ServerLimits::default();
-    PublishDecision::Replace(message.changed(changes, now, &limits).expect("a message"))
+    let found = message.changed(changes, now, &limits);
+    PublishDecision::Replace(found.expect("a message"), None)
 }
 
 fn moved(message: &Message, topic: &str) -> PublishDecision {

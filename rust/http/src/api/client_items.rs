@@ -8,7 +8,7 @@ use hyper::StatusCode;
 use mqttcore_broker::Subscribed;
 use mqttcore_codec::QoS;
 use mqttcore_session::{InFlightMessage, Subscription};
-use mqttcore_topics::{MAX_SUBSCRIPTION_ID, Options, SubscriptionFilter, TopicLimits};
+use mqttcore_topics::{MAX_SUBSCRIPTION_ID, Options, SubscriptionFilter, TopicFilter, TopicLimits};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -118,6 +118,14 @@ pub(super) fn parse_subscription(
 ) -> Result<SubscriptionFilter, Problem> {
     let filter = SubscriptionFilter::parse(text, limits);
     filter.map_err(|error| Problem::bad(format!("filter: {error}: {text:?}")))
+}
+
+/// Parses the topic filter in a field; it is not that of a subscription.
+pub(super) fn parse_filter(field: &str, text: &str) -> Result<TopicFilter, Problem> {
+    TopicFilter::parse(text, &TopicLimits::WIDEST).map_err(|error| {
+        Problem::bad(format!("{field} is not a topic filter: {error}"))
+            .hint("a filter may be plant/+/temperature, plant/# or the topic itself")
+    })
 }
 
 impl NewSubscription {

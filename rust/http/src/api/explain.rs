@@ -86,7 +86,7 @@ impl From<ExplainedStep> for StepVerdict {
 
 /// A receiver, and what becomes of the message there.
 #[derive(Serialize, ToSchema)]
-struct ReceiverVerdict {
+pub(super) struct ReceiverVerdict {
     /// Null if the shard of the client did not answer, or its session has ended meanwhile.
     client_id: Option<String>,
     /// The shared subscription that the receiver is chosen for. Another member may be chosen for the next message.

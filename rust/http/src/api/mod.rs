@@ -17,6 +17,7 @@ mod clients;
 mod configuration;
 mod confirmed;
 mod connection_bytes;
+mod deliveries;
 mod document;
 mod events;
 mod explain;
@@ -41,6 +42,7 @@ mod publish;
 mod queries;
 mod query;
 mod rates;
+mod readers;
 mod retained;
 pub(crate) mod scope;
 mod sessions;
@@ -84,8 +86,8 @@ use keys::Keys;
 use logins::Logins;
 use problem::Problem;
 use rates::Samples;
+use readers::Readers;
 use scope::{RouteScopes, Scope};
-use traces::TraceReaders;
 
 /// Path prefix of the API.
 pub(crate) const PREFIX: &str = "/api/";
@@ -127,12 +129,12 @@ pub(crate) struct ApiState {
     history: Arc<FigureHistory>,
     events: Arc<Events>,
     watching: Arc<Watching>,
-    trace_readers: Arc<TraceReaders>,
+    readers: Arc<Readers>,
     program: Option<Arc<ProgramCalls>>,
 }
 
 /// The routes of each part of the API.
-const PARTS: [fn() -> OpenApiRouter<ApiState>; 26] = [
+const PARTS: [fn() -> OpenApiRouter<ApiState>; 27] = [
     system::routes,
     parts::routes,
     queries::routes,
@@ -158,6 +160,7 @@ const PARTS: [fn() -> OpenApiRouter<ApiState>; 26] = [
     acl_trial::routes,
     audit_entries::routes,
     explain::routes,
+    deliveries::routes,
     traces::routes,
 ];
 
@@ -197,7 +200,7 @@ impl Api {
             history: Arc::new(FigureHistory::new(data)),
             events: Arc::default(),
             watching: Arc::default(),
-            trace_readers: Arc::default(),
+            readers: Arc::default(),
             program: program.map(|program| Arc::new(ProgramCalls::new(program))),
         };
         Self {
@@ -269,7 +272,7 @@ impl Api {
     pub(crate) fn close(&self) {
         self.state.history.save_rest();
         self.state.events.close();
-        self.state.trace_readers.close();
+        self.state.readers.close();
     }
 
     /// The keys in force.

@@ -16,6 +16,7 @@ mod api_sessions;
 mod api_steering;
 mod api_topics;
 mod client;
+mod deliveries;
 mod endpoint;
 mod explain;
 mod kept_clock;

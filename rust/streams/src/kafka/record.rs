@@ -7,6 +7,10 @@ use mqttcore_session::Message;
 /// Prefix of the header names of User Properties.
 const USER: &str = "user.";
 
+/// User Properties of a trace (W3C Trace Context). They are also headers without the prefix, where Kafka clients look
+/// for a trace.
+const TRACE: [&str; 2] = ["traceparent", "tracestate"];
+
 /// Approximate overhead of a queued record, in bytes.
 const OVERHEAD_BYTES: usize = 512;
 
@@ -65,6 +69,9 @@ impl KafkaRecord {
                 _ => {}
             }
         }
+        for (name, value) in trace_of(message) {
+            add(name, value.as_bytes());
+        }
     }
 }
 
@@ -81,10 +88,22 @@ impl From<RowRecord> for KafkaRecord {
     }
 }
 
+/// The User Properties of its trace.
+fn trace_of(message: &Message) -> impl Iterator<Item = (&str, &str)> {
+    let texts = message.properties().into_iter().filter_map(|property| {
+        let Property::UserProperty(key, value) = property else {
+            return None;
+        };
+        Some((key.as_str(), value.as_str()))
+    });
+    texts.filter(|(key, _)| TRACE.contains(key))
+}
+
 /// Approximate bytes of a record of `message`; never fewer than Kafka counts.
 pub(super) fn weight(message: &Message) -> usize {
     let own = message.topic().len() + message.payload().len();
-    own + message.properties().as_bytes().len() + OVERHEAD_BYTES
+    let trace = trace_of(message).map(|(name, value)| name.len() + value.len());
+    own + message.properties().as_bytes().len() + trace.sum::<usize>() + OVERHEAD_BYTES
 }
 
 #[cfg(test)]
@@ -157,6 +176,48 @@ mod tests {
         assert_eq!(
             headers(&record),
             expected.map(|(name, value)| (name.to_owned(), value.to_owned()))
+        );
+    }
+
+    #[test]
+    fn the_trace_of_a_message_is_also_in_headers_of_its_own() {
+        let text = |text| Text::new(text).unwrap();
+        let mut properties = PropertiesBuf::default();
+        let pairs = [
+            ("tracestate", "k=v"),
+            ("unit", "C"),
+            ("traceparent", "00-1-2-01"),
+        ];
+        let before = weight(&record(properties.as_properties()).message);
+        for (name, value) in pairs {
+            properties
+                .push(Property::UserProperty(text(name), text(value)))
+                .unwrap();
+        }
+
+        let record = record(properties.as_properties());
+
+        let own = |name: &str| name.starts_with("user.") || name.starts_with("trace");
+        let mut found = headers(&record);
+        found.retain(|(name, _)| own(name));
+        let expected = [
+            ("user.tracestate", "k=v"),
+            ("user.unit", "C"),
+            ("user.traceparent", "00-1-2-01"),
+            ("tracestate", "k=v"),
+            ("traceparent", "00-1-2-01"),
+        ];
+        assert_eq!(
+            found,
+            expected.map(|(name, value)| (name.to_owned(), value.to_owned()))
+        );
+        let added: usize = found
+            .iter()
+            .filter(|(name, _)| name.starts_with("trace"))
+            .map(|(name, value)| name.len() + value.len())
+            .sum();
+        assert!(
+            weight(&record.message) >= before + properties.as_properties().as_bytes().len() + added
         );
     }
 }

@@ -4,6 +4,7 @@
 
 mod access;
 mod delivery;
+mod delivery_watch;
 mod error;
 pub(crate) mod history;
 mod publisher;
@@ -14,6 +15,7 @@ mod verdict;
 
 pub use access::AccessQuestion;
 pub use delivery::{DeliveryQuestion, ExplainedDelivery};
+pub use delivery_watch::{DeliveryWatch, WatchedDelivery};
 pub use error::{EXPLAINED_BYTES_MAX, ExplainError};
 pub use history::{EventQuery, PastEvent, PastEvents};
 pub use receiver::{ExplainedReceiver, ReceiverPosition};

@@ -93,7 +93,21 @@ impl ExplainedReceiver {
 
 /// The verdict about `message` for a receiver on this shard.
 pub(super) fn judge(shard: &Shard, message: &Message, receiver: &ForeseenReceiver) -> Judged {
-    let target = &receiver.target;
+    if receiver.is_left_out
+        && let Some(client) = shard.client_at(receiver.target.handle)
+    {
+        let text = "the queue is full, and the publisher gets 0x97";
+        return Judged {
+            client_id: Some(Arc::clone(&client.id)),
+            verdict: Verdict::RefusedQueueFull,
+            detail: Some(text.into()),
+        };
+    }
+    judge_target(shard, message, &receiver.target)
+}
+
+/// The verdict about `message` for a target on this shard that it is delivered to.
+pub(super) fn judge_target(shard: &Shard, message: &Message, target: &Target) -> Judged {
     let Some(client) = shard.client_at(target.handle) else {
         return Judged {
             client_id: None,
@@ -101,14 +115,9 @@ pub(super) fn judge(shard: &Shard, message: &Message, receiver: &ForeseenReceive
             detail: None,
         };
     };
-    let (verdict, detail) = if receiver.is_left_out {
-        let text = "the queue is full, and the publisher gets 0x97";
-        (Verdict::RefusedQueueFull, Some(text.into()))
-    } else {
-        match delivery::foresee(shard, &client, message, target) {
-            Ok(decision) => of_decision(decision),
-            Err(cause) => (of_cause(cause), denial(&client, message, cause)),
-        }
+    let (verdict, detail) = match delivery::foresee(shard, &client, message, target) {
+        Ok(decision) => of_decision(decision),
+        Err(cause) => (of_cause(cause), denial(&client, message, cause)),
     };
     Judged {
         client_id: Some(Arc::clone(&client.id)),

@@ -63,7 +63,7 @@ impl LineFormat {
 }
 
 /// Microseconds since 1970.
-pub(super) fn unix_us(at: SystemTime) -> u64 {
+pub(in crate::api) fn unix_us(at: SystemTime) -> u64 {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }

@@ -17,7 +17,6 @@ use mqttcore_broker::{
     ClientIdGlob, Network, TRACE_BYTES, TRACE_DURATION_MAX, TRACE_PACKETS_MAX, Trace, TraceFilter,
     TraceSpec, TraceStartError, TracedPayload,
 };
-use mqttcore_topics::{TopicFilter, TopicLimits};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -26,14 +25,15 @@ use utoipa_axum::routes;
 use crate::tasks;
 
 use super::ApiState;
+use super::client_items::parse_filter;
 use super::events::last_event_id;
 use super::identity::CallerIdentity;
 use super::page::{List, whole_ms};
 use super::problem::Problem;
 use super::query::{ApiJson, ApiPath, ApiQuery, NoQuery};
+use super::readers::EVENT_STREAM;
 
-use lines::unix_us;
-pub(super) use reader::TraceReaders;
+pub(super) use lines::unix_us;
 use reader::{FileFormat, LiveReader, send_file};
 
 pub(super) fn routes() -> OpenApiRouter<ApiState> {
@@ -222,13 +222,7 @@ impl Conditions {
             let network: Result<Network, _> = text.parse();
             network.map_err(|error| Problem::bad(format!("where.ip: {error}: {text:?}")))
         });
-        let topic = self.topic.map(|text| {
-            let filter = TopicFilter::parse(&text, &TopicLimits::WIDEST);
-            filter.map_err(|error| {
-                Problem::bad(format!("where.topic is not a topic filter: {error}"))
-                    .hint("a filter may be plant/+/temperature, plant/# or the topic itself")
-            })
-        });
+        let topic = self.topic.map(|text| parse_filter("where.topic", &text));
         Ok(TraceFilter {
             client_id: client_id.transpose()?,
             username: self.username,
@@ -345,7 +339,7 @@ async fn file(
     ApiQuery(query): ApiQuery<FileQuery>,
 ) -> Result<Response, Problem> {
     let trace = find(&state, &id)?;
-    let (sender, response) = state.trace_readers.admit(query.format.media_type())?;
+    let (sender, response) = state.readers.admit(query.format.media_type())?;
     tasks::spawn(sender.run(move |out| send_file(trace, query.format, out)));
     Ok(response)
 }
@@ -380,7 +374,7 @@ async fn live(
     let trace = find(&state, &id)?;
     let after = last_event_id(&headers)?.or(query.after);
     let after = after.unwrap_or_else(|| trace.figures().last);
-    let (sender, response) = state.trace_readers.admit("text/event-stream")?;
+    let (sender, response) = state.readers.admit(EVENT_STREAM)?;
     let reader = LiveReader {
         trace,
         after,
