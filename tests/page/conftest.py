@@ -212,9 +212,14 @@ class Visit:
         return self.page
 
 
+def source_of(url: str) -> pathlib.Path:
+    """The file of the working tree that the page has at `url`."""
+    return SOURCES / url.split("/", 5)[5]
+
+
 def from_source(route: Route) -> None:
     """Answers with a file of the working tree, so that a change of the page needs no build."""
-    route.fulfill(path=SOURCES / route.request.url.split("/", 5)[5])
+    route.fulfill(path=source_of(route.request.url))
 
 
 def serve_sources(context: BrowserContext) -> None:

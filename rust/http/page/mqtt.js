@@ -104,7 +104,7 @@ function properties(reader) {
 
 /** Takes the complete packets out of `bytes`; returns the rest. Calls `take(first byte, body)`. */
 export function split(bytes, take) {
-  for (;;) {
+  while (bytes.length > 0) {
     const reader = new Reader(bytes);
     let length;
     try {
@@ -117,6 +117,7 @@ export function split(bytes, take) {
     take(bytes[0], bytes.subarray(reader.at, reader.at + length));
     bytes = bytes.subarray(reader.at + length);
   }
+  return NOTHING;
 }
 
 function readPublish(first, body) {
@@ -125,7 +126,7 @@ function readPublish(first, body) {
   const qos = (first >> 1) & 3;
   if (qos > 0) reader.number(2);
   const found = properties(reader);
-  return { topic, qos, retain: (first & 1) === 1, payload: body.slice(reader.at), properties: found };
+  return { topic, qos, retain: (first & 1) === 1, payload: body.subarray(reader.at), properties: found };
 }
 
 /** An outcome in words: its code, and the broker's reason if there is one. */

@@ -1,5 +1,5 @@
 // A list of any length, of which only the rows in sight are in the document.
-import { html, useEffect, useLayoutEffect, useRef, useState } from './lib.js';
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from './lib.js';
 
 const ROW = 34;
 const SPARE = 8;
@@ -10,6 +10,8 @@ const MOVES = { ArrowDown: 1, ArrowUp: -1, PageDown: 15, PageUp: -15, Home: -Inf
 function useWindow(scroller, length) {
   const [range, set] = useState({ from: 0, to: 40 });
   const measure = () => {
+    // A list that has left the document may have scrolled before.
+    if (!scroller.current) return;
     const { scrollTop, clientHeight } = scroller.current;
     const from = Math.max(0, Math.floor(scrollTop / ROW) - SPARE);
     const to = Math.min(length, Math.ceil((scrollTop + clientHeight) / ROW) + SPARE);
@@ -17,7 +19,7 @@ function useWindow(scroller, length) {
   };
   useLayoutEffect(measure, [length]);
   useEffect(() => {
-    const watch = new ResizeObserver(() => scroller.current && measure());
+    const watch = new ResizeObserver(measure);
     watch.observe(scroller.current);
     return () => watch.disconnect();
   }, [length]);
@@ -28,7 +30,8 @@ function useWindow(scroller, length) {
  * The list. `columns`: `{title, width, cell(item), class}`; `id(item)` names a row, `open(item)` shows it, `pick(item, event)` selects it (Space,
  * or a click on a cell of the class `pick`), `more()` loads the rows behind the last one if `hasMore`.
  */
-export function Table({ columns, items, id, open, pick, more, hasMore, label, total }) {
+export function Table(props) {
+  const { columns, items, id, open, pick, more, hasMore, label, total } = props;
   const scroller = useRef(null);
   const [range, measure] = useWindow(scroller, items.length);
   const [marked, set] = useState(0);
@@ -74,14 +77,15 @@ export function Table({ columns, items, id, open, pick, more, hasMore, label, to
     <div class="rows" ref=${scroller} onScroll=${measure} tabIndex="0" onKeyDown=${press} role="rowgroup" aria-label=${`${label}: arrow keys move, Enter opens${pick ? ', Space selects' : ''}`}>
       <div class="row head" role="row">${columns.map((column) => html`<div role="columnheader" class=${column.class}>${column.title}</div>`)}</div>
       <div class="space" style=${{ height: `${items.length * ROW}px` }}>
-        ${shown.map((item, index) => html`<${Row} key=${id(item)} item=${item} columns=${columns} at=${range.from + index}
+        ${shown.map((item, index) => html`<${Row} key=${id(item)} item=${item} list=${props} at=${range.from + index}
           isMarked=${range.from + index === marked} open=${open && click(item, range.from + index)} />`)}
       </div>
     </div>
   </div>`;
 }
 
-const Row = ({ item, columns, at, isMarked, open }) =>
-  html`<div class=${`row${isMarked ? ' marked' : ''}${open ? ' opens' : ''}`} role="row" aria-rowindex=${at + 1} style=${{ top: `${at * ROW}px` }} onClick=${open}>
-    ${columns.map((column) => html`<div role="cell" class=${column.class}>${column.cell(item)}</div>`)}
-  </div>`;
+/** A row. Its cells are made again only if the list has other `list` properties: not when one scrolls, which draws all rows in sight. */
+function Row({ item, list, at, isMarked, open }) {
+  const cells = useMemo(() => list.columns.map((column) => html`<div role="cell" class=${column.class}>${column.cell(item)}</div>`), [item, list]);
+  return html`<div class=${`row${isMarked ? ' marked' : ''}${open ? ' opens' : ''}`} role="row" aria-rowindex=${at + 1} style=${{ top: `${at * ROW}px` }} onClick=${open}>${cells}</div>`;
+}
