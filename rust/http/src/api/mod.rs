@@ -247,8 +247,7 @@ impl Api {
             let warn = warn.clone();
             self.state.history.save(move |error| warn("saved", error));
             let is_in_force = |key: &[u8; 32]| self.state.admits(key, Scope::View);
-            let health = self.state.broker.health().unwrap_or_default();
-            let warnings = system::warnings_text(&health);
+            let warnings = system::warnings_text(&self.state.broker);
             self.state.events.send(&figures, &warnings, is_in_force);
             tokio::time::sleep(rates::SAMPLED_EVERY).await;
         }

@@ -1,12 +1,13 @@
 //! Routes of the broker as a whole: overview, version, `$SYS`, and the description of the API.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::SystemTime;
 
 use axum::extract::State;
 use axum::response::IntoResponse;
 use axum::{Extension, Json};
 use hyper::header::CONTENT_TYPE;
-use mqttcore_broker::{Health, Pressure, RetainedItem};
+use mqttcore_broker::{BrokerHandle, Health, Pressure, RetainedItem, ShownCertificates};
 use mqttcore_topics::{TopicFilter, TopicLimits};
 use serde::Serialize;
 use serde_json::Value;
@@ -82,7 +83,7 @@ struct Memory {
 
 #[derive(Serialize, ToSchema)]
 struct Warning {
-    /// The name of the check, as in the response of `/readyz`.
+    /// The name of the check, as in the response of `/readyz`, or `certificates`.
     code: &'static str,
     text: String,
     /// A remedy.
@@ -97,20 +98,30 @@ pub(super) fn pressure_name(pressure: Pressure) -> &'static str {
     }
 }
 
-fn warnings(health: &Health) -> Vec<Warning> {
-    let failed = health::failed(health);
-    failed
-        .map(|check| Warning {
-            code: check.name,
-            text: check.detail.unwrap_or_default(),
-            fix: check.fix,
+fn warnings(health: &Health, certificates: &[ShownCertificates]) -> Vec<Warning> {
+    let failed = health::failed(health).map(|check| Warning {
+        code: check.name,
+        text: check.detail.unwrap_or_default(),
+        fix: check.fix,
+    });
+    let now = SystemTime::now();
+    let expiring = certificates.iter().flat_map(|shown| {
+        let place = if shown.is_service { "" } else { "listener " };
+        let warnings = shown.certificates.iter();
+        let warnings = warnings.filter_map(move |certificate| certificate.expiry_warning(now));
+        warnings.map(move |warning| Warning {
+            code: "certificates",
+            text: format!("{place}{}: {}", shown.name, warning.text),
+            fix: warning.fix,
         })
-        .collect()
+    });
+    failed.chain(expiring).collect()
 }
 
-/// The warnings as JSON.
-pub(super) fn warnings_text(health: &Health) -> String {
-    serde_json::to_string(&warnings(health)).unwrap_or_default()
+/// The warnings of a broker as JSON.
+pub(super) fn warnings_text(broker: &BrokerHandle) -> String {
+    let health = broker.health().unwrap_or_default();
+    serde_json::to_string(&warnings(&health, &broker.certificates())).unwrap_or_default()
 }
 
 /// The figures whose names begin with `prefix`; the prefix is removed.
@@ -158,7 +169,7 @@ async fn overview(
             used_bytes: figure("memory_used_bytes"),
         },
         disk_pressure: pressure_name(health.pressure),
-        warnings: warnings(&health),
+        warnings: warnings(&health, &state.broker.certificates()),
     }))
 }
 
