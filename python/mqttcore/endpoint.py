@@ -33,6 +33,7 @@ class Actions:
         actions: dict[str, Callable[[str], object]] = {
             "config": self.config,
             "check": self.check,
+            "risks": self.risks,
             "reload": self.reload,
             "invalidate": self.invalidate,
             "reload_plugin": self.reload_plugin,
@@ -54,6 +55,15 @@ class Actions:
             faults = error.faults if isinstance(error, ConfigError) else [str(error)]
             return {"errors": list(faults), "warnings": []}
         return {"errors": [], "warnings": warnings}
+
+    def risks(self, _: str) -> object:
+        """The risks of the settings in force, as warnings of the endpoint."""
+        from mqttcore.risks import find_risks
+
+        return [
+            {"code": risk.subject, "text": risk.what, "fix": risk.remedy}
+            for risk in find_risks(self.broker.settings)
+        ]
 
     def reload(self, _: str) -> object:
         """Reads the configuration again."""

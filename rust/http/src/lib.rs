@@ -380,6 +380,10 @@ fn spawn_upkeep(routes: &Arc<Routes>) {
     let sample = async move { sampling.api().sample().await };
     let sample = broker.critical("the samples of the endpoint", sample);
     tasks::spawn(sample);
+    let searching = Arc::clone(routes);
+    let search = async move { searching.api().search_risks().await };
+    let search = broker.critical("the search for risks", search);
+    tasks::spawn(search);
     let watching = Arc::clone(routes);
     let watch = async move { watching.api().watch().await };
     let watch = broker.critical("the events of the endpoint", watch);

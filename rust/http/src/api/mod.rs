@@ -42,6 +42,7 @@ mod queries;
 mod query;
 mod rates;
 mod retained;
+mod risks;
 pub(crate) mod scope;
 mod sessions;
 mod subscriptions;
@@ -84,6 +85,7 @@ use keys::Keys;
 use logins::Logins;
 use problem::Problem;
 use rates::Samples;
+use risks::Risks;
 use scope::{RouteScopes, Scope};
 use traces::TraceReaders;
 
@@ -128,6 +130,7 @@ pub(crate) struct ApiState {
     events: Arc<Events>,
     watching: Arc<Watching>,
     trace_readers: Arc<TraceReaders>,
+    risks: Arc<Risks>,
     program: Option<Arc<ProgramCalls>>,
 }
 
@@ -198,6 +201,7 @@ impl Api {
             events: Arc::default(),
             watching: Arc::default(),
             trace_readers: Arc::default(),
+            risks: Arc::default(),
             program: program.map(|program| Arc::new(ProgramCalls::new(program))),
         };
         Self {
@@ -247,9 +251,16 @@ impl Api {
             let warn = warn.clone();
             self.state.history.save(move |error| warn("saved", error));
             let is_in_force = |key: &[u8; 32]| self.state.admits(key, Scope::View);
-            let warnings = system::warnings_text(&self.state.broker);
+            let warnings = system::warnings_text(&self.state);
             self.state.events.send(&figures, &warnings, is_in_force);
             tokio::time::sleep(rates::SAMPLED_EVERY).await;
+        }
+    }
+
+    /// Looks for risks of the configuration, if a program knows it, until it is dropped.
+    pub(crate) async fn search_risks(&self) {
+        if let Some(program) = &self.state.program {
+            self.state.risks.search(program).await;
         }
     }
 
