@@ -23,7 +23,6 @@ from mqttcore.config.reading import Loaded, loaded_of, origin_of
 from mqttcore.errors import (
     BrokerFailedError,
     ConfigError,
-    MqttError,
     StoppedError,
     StoreFailedError,
 )
@@ -542,44 +541,16 @@ class Broker:
         """Functions for the HTTP endpoint, which pass JSON."""
         import json
 
+        from mqttcore.endpoint import Actions
+
+        actions = Actions(
+            broker=self,
+            loaded=self._loaded,
+            read=lambda text: self._known_origin().load(text),
+            plugin_host=self._plugin_host,
+        )
         with called_by(ENDPOINT):
-            return json.dumps(self._operations[action](argument))
-
-    @property
-    def _operations(self) -> dict[str, Callable[[str], object]]:
-        return {
-            "config": self._config,
-            "check": self._check_text,
-            "reload": self._reload_all,
-            "invalidate": self._invalidate_clients,
-            "reload_plugin": self._reload_plugin,
-            "try_acl_file": lambda text: self._plugin_host and self._plugin_host.try_acl_file(text),
-        }
-
-    def _config(self, _: str) -> object:
-        from mqttcore.config.effective import effective
-
-        return [vars(key) for key in effective(self._loaded)]
-
-    def _check_text(self, text: str) -> object:
-        try:
-            warnings = Broker(self._known_origin().load(text or None).settings).check()
-        except MqttError as error:
-            faults = error.faults if isinstance(error, ConfigError) else [str(error)]
-            return {"errors": list(faults), "warnings": []}
-        return {"errors": [], "warnings": warnings}
-
-    def _reload_all(self, _: str) -> object:
-        found = self.reload_origin()
-        return {"changed": list(found.applied), "needs_restart": list(found.restart)}
-
-    def _invalidate_clients(self, text: str) -> object:
-        import json
-
-        return {"connected": self.invalidate(**json.loads(text))}
-
-    def _reload_plugin(self, name: str) -> object:
-        return {"changed_users": self._plugin_host and self._plugin_host.reload_plugin(name)}
+            return json.dumps(actions.call(action, argument))
 
     def _change(self, change: Change, make: Callable[[], T]) -> T:
         """Makes a change of an operator, which the audit log records."""

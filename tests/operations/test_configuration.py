@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from mqttcore import Broker, Settings, _core
-from mqttcore.config import HttpListener, Listener, Origin
+from mqttcore.config import HttpListener, Listener, Origin, load
+from mqttcore.risks import find_risks
 
 from tests.eventually import eventually
 from tests.operations.api import Api
@@ -97,6 +98,36 @@ def test_a_configuration_is_checked_and_nothing_changes(api: Api, file: pathlib.
         f"{file}:2:1",
     ]
     assert config(api)["shards"][0] == 1
+
+
+def warnings(api: Api) -> list[dict[str, str]]:
+    status, answer = api.ask("GET", "/overview")
+    assert status == 200, answer
+    return list(answer["warnings"])
+
+
+def test_the_risks_that_doctor_prints_are_warnings_of_a_running_broker(
+    api: Api, file: pathlib.Path
+) -> None:
+    def found() -> set[str]:
+        return {f"{item['code']}: {item['text']}: {item['fix']}" for item in warnings(api)}
+
+    file.write_text(TEXT.replace("127.0.0.1:0", "0.0.0.0:0") + "insecure = true\n")
+
+    assert api.ask("POST", "/reload")[0] == 200
+    eventually(lambda: any(text.startswith("listener: ") for text in found()))
+    # Figures of a disk may have changed since.
+    lasting = {"listener", "limits", "process"}
+    risks = [risk for risk in find_risks(load(file)) if risk.subject in lasting]
+    printed = {f"{risk.subject}: {risk.what}: {risk.remedy}" for risk in risks}
+
+    assert sum("listener main: clients without a login" in text for text in printed) == 1
+    assert sum("listener main: passwords and messages are not" in text for text in printed) == 1
+    assert printed <= found()
+
+    file.write_text(TEXT)
+    api.ask("POST", "/reload")
+    eventually(lambda: not any(text.startswith("listener: ") for text in found()))
 
 
 def test_settings_of_a_program_are_not_read_again(tmp_path: pathlib.Path) -> None:

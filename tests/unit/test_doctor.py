@@ -11,7 +11,7 @@ import types
 from typing import NamedTuple
 
 import pytest
-from mqttcore import certs, config, doctor
+from mqttcore import certs, config, doctor, risks
 from mqttcore._core import hash_password
 
 
@@ -29,18 +29,18 @@ def what_of(text: str, folder: pathlib.Path, subject: str) -> list[str]:
     """The risks of one subject in a configuration."""
     path = folder / "mqttcore.toml"
     path.write_text(text, encoding="utf-8")
-    risks = doctor.find_risks(config.load(path))
-    return [f"{risk.what}: {risk.remedy}" for risk in risks if risk.subject == subject]
+    found = doctor.all_risks(config.load(path))
+    return [f"{risk.what}: {risk.remedy}" for risk in found if risk.subject == subject]
 
 
 @pytest.fixture(autouse=True)
 def _quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "is_synchronized", lambda: True)
+    monkeypatch.setattr(risks, "is_synchronized", lambda: True)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     infinite = resource.RLIM_INFINITY
     monkeypatch.setattr(resource, "getrlimit", lambda _: (infinite, infinite))
     monkeypatch.setattr(os, "statvfs", lambda _: Disk(50, 100, 1 << 30, 100, 50))
-    monkeypatch.setattr(doctor, "file_system", lambda _: "ext4")
+    monkeypatch.setattr(risks, "file_system", lambda _: "ext4")
 
 
 def test_strangers_and_plain_text_are_risks_where_other_machines_come_in(
@@ -60,17 +60,17 @@ def test_strangers_and_plain_text_are_risks_where_other_machines_come_in(
 def test_exempt_addresses_of_other_machines_are_a_risk_without_a_login(
     tmp_path: pathlib.Path,
 ) -> None:
-    def risks(address: str, exempt: str) -> list[str]:
+    def exempted(address: str, exempt: str) -> list[str]:
         text = (
             f'[[listeners]]\naddress = "{address}"\nanonymous = true\ninsecure = true\n'
             f"[limits]\nexempt_addresses = {exempt}\n"
         )
         return [risk for risk in what_of(text, tmp_path, "listener") if "exempt" in risk]
 
-    (risk,) = risks("0.0.0.0:0", '["127.0.0.0/8", "192.0.2.0/24"]')
+    (risk,) = exempted("0.0.0.0:0", '["127.0.0.0/8", "192.0.2.0/24"]')
     assert "at 192.0.2.0/24 (exempt_addresses) have no rates and no shares" in risk
-    assert risks("0.0.0.0:0", '["127.0.0.0/8", "::1"]') == []
-    assert risks("127.0.0.1:0", '["192.0.2.1"]') == []
+    assert exempted("0.0.0.0:0", '["127.0.0.0/8", "::1"]') == []
+    assert exempted("127.0.0.1:0", '["192.0.2.1"]') == []
 
 
 def test_a_unix_socket_for_all_is_a_risk_without_a_login(tmp_path: pathlib.Path) -> None:
@@ -109,11 +109,11 @@ def test_metrics_for_everybody_are_a_risk(tmp_path: pathlib.Path) -> None:
 def test_a_key_for_all_is_a_risk(tmp_path: pathlib.Path) -> None:
     assert certs.main(["dev", str(tmp_path)]) == 0
     settings = config.load(tmp_path / "mqttcore.toml", listen=["127.0.0.1:0"])
-    assert [risk for risk in doctor.find_risks(settings) if risk.subject == "tls"] == []
+    assert [risk for risk in doctor.all_risks(settings) if risk.subject == "tls"] == []
 
     (tmp_path / "server.key").chmod(0o644)
 
-    (risk,) = (risk for risk in doctor.find_risks(settings) if risk.subject == "tls")
+    (risk,) = (risk for risk in doctor.all_risks(settings) if risk.subject == "tls")
     assert "server.key" in risk.what
     assert risk.remedy == "chmod 600 it"
 
@@ -157,7 +157,7 @@ def test_a_disk_that_is_short_or_none_is_a_risk(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, disk: Disk, kind: str, wanted: str
 ) -> None:
     monkeypatch.setattr(os, "statvfs", lambda _: disk)
-    monkeypatch.setattr(doctor, "file_system", lambda _: kind)
+    monkeypatch.setattr(risks, "file_system", lambda _: kind)
     (risk,) = what_of(f'data = "{tmp_path}/not/yet"\n', tmp_path, "disk")
     assert wanted in risk
 
@@ -171,11 +171,11 @@ def test_memory_alone_is_a_risk_and_so_is_a_folder_for_all(tmp_path: pathlib.Pat
 
 
 def test_a_clock_that_is_wrong_or_alone_is_a_risk(monkeypatch: pytest.MonkeyPatch) -> None:
-    (wrong,) = doctor.clock_risks(0)
+    (wrong,) = risks.clock_risks(0)
     assert "1970-01-01" in wrong.what
-    assert list(doctor.clock_risks(doctor.BUILT + 1)) == []
-    monkeypatch.setattr(doctor, "is_synchronized", lambda: False)
-    (alone,) = doctor.clock_risks(doctor.BUILT + 1)
+    assert list(risks.clock_risks(risks.BUILT + 1)) == []
+    monkeypatch.setattr(risks, "is_synchronized", lambda: False)
+    (alone,) = risks.clock_risks(risks.BUILT + 1)
     assert "nothing synchronizes" in alone.what
 
 
@@ -184,17 +184,17 @@ def test_a_broker_that_runs_as_root_is_a_risk(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     (risk,) = what_of("", tmp_path, "process")
-    assert "would run as root: run it as a user of its own" in risk
+    assert "the user of the broker is root: run it as a user of its own" in risk
 
 
-@pytest.mark.parametrize(("answer", "is_kept"), [(0, True), (doctor.TIME_ERROR, False), (-1, True)])
+@pytest.mark.parametrize(("answer", "is_kept"), [(0, True), (risks.TIME_ERROR, False), (-1, True)])
 def test_the_kernel_is_asked_about_the_clock(
     monkeypatch: pytest.MonkeyPatch, answer: int, is_kept: bool
 ) -> None:
     monkeypatch.undo()
     kernel = types.SimpleNamespace(adjtimex=lambda _: answer)
     monkeypatch.setattr(ctypes, "CDLL", lambda _: kernel)
-    assert doctor.is_synchronized() is is_kept
+    assert risks.is_synchronized() is is_kept
 
 
 def test_a_folder_that_may_not_be_entered_is_reported_with_advice(
@@ -230,4 +230,4 @@ def test_the_exit_status_says_whether_there_is_a_risk(
 
 def test_the_file_system_of_a_folder_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert doctor.file_system(pathlib.Path("/proc")) == "proc"
+    assert risks.file_system(pathlib.Path("/proc")) == "proc"

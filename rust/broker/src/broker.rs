@@ -95,7 +95,6 @@ impl Broker {
     ) -> Result<Self, StartError> {
         let compiled = listener_policies(&config)?;
         let listener_policies = compiled.policies;
-        let has_tls = listener_policies.iter().any(|policy| policy.tls.is_some());
         let sockets = startup::bind(&config.listeners)?;
         let addresses = sockets
             .iter()
@@ -118,6 +117,7 @@ impl Broker {
         };
         let config = Arc::new(config);
         let rules = (Arc::clone(&config), Arc::clone(hooks), listener_policies);
+        engine.tls_servers.set_listeners(&rules.2);
         *engine.plugins() = Some(Arc::clone(hooks));
         broker.start_threads(&rules)?;
         for service in &broker.services {
@@ -125,12 +125,12 @@ impl Broker {
             started.map_err(StartError::Service)?;
         }
         startup::listen(&config.listeners, &sockets)?;
-        broker.start_listeners(sockets, has_tls);
+        broker.start_listeners(sockets);
         Ok(broker)
     }
 
     /// Accepts connections, on the first shard; with TLS, watches the files of certificates, too.
-    fn start_listeners(&self, sockets: Vec<BoundSocket>, has_tls: bool) {
+    fn start_listeners(&self, sockets: Vec<BoundSocket>) {
         let accept = move |shard: &Rc<Shard>| {
             for (index, socket) in sockets.into_iter().enumerate() {
                 let accept = listener::accept(Rc::clone(shard), socket, index);
@@ -139,7 +139,7 @@ impl Broker {
             }
             // ORDERING: a figure.
             shard.engine.is_listening.store(true, Ordering::Relaxed);
-            if has_tls {
+            if shard.engine.tls_servers.has_listeners() {
                 let engine = Arc::clone(&shard.engine);
                 let watch = tls::watch_files(Rc::clone(shard));
                 tokio::task::spawn_local(critical(engine, "the watch over certificates", watch));
@@ -330,6 +330,7 @@ impl Broker {
         let mut config = config.clone();
         config.data = keep_folder(self.folder.as_deref(), config.data);
         *self.limits() = Arc::clone(&config.limits);
+        self.engine.tls_servers.set_listeners(&compiled.policies);
         *self.engine.plugins() = Some(Arc::clone(&hooks));
         let rules = (Arc::new(config), hooks, compiled.policies);
         self.ask_all(move |shard| shard.reload(rules.clone()));

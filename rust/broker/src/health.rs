@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use mqttcore_store::Pressure;
 
+use crate::figures;
 use crate::runtime::memory::MemoryLevel;
 use crate::shard::EngineState;
 
@@ -37,7 +38,7 @@ pub struct Health {
     pub is_memory_full: bool,
     /// The external log of streams takes records.
     pub has_room_for_rows: bool,
-    /// Reports of degraded plugins: the name of the hook and its text.
+    /// Reports of degraded plugins, and hooks that are not called: the name of the hook and a text.
     pub degraded_plugins: Vec<String>,
 }
 
@@ -61,15 +62,37 @@ pub(crate) fn health(engine: &EngineState, now: Instant) -> Health {
         pressure: log.map_or(Pressure::None, |log| log.store.pressure()),
         is_memory_full: engine.memory.level() == MemoryLevel::Full,
         has_room_for_rows: engine.rows.as_ref().is_none_or(|rows| rows.has_room()),
-        degraded_plugins: engine.degraded_plugins().clone(),
+        degraded_plugins: degraded_plugins(engine),
         turns,
     }
 }
 
+/// The reports of plugins, and the hooks that are not called now.
+fn degraded_plugins(engine: &EngineState) -> Vec<String> {
+    let calls = figures::hook_calls(engine).into_iter();
+    let paused = calls.filter(|hook| hook.is_paused).map(|hook| {
+        let (plugin, hook) = (hook.plugin, hook.hook);
+        format!(
+            "{plugin}.{hook}: not called, because it keeps failing or blocks threads; its questions are refused"
+        )
+    });
+    let mut all = engine.degraded_plugins().clone();
+    all.extend(paused);
+    all
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::config::Config;
+    use crate::config::hooks::{
+        AuthorizeDecision, AuthorizeRequest, HookInterests, Hooks, LogLine, Login, LoginDecision,
+        Reply,
+    };
+    use crate::config::measures::HookCalls;
+    use crate::config::plugin_event::PluginEvent;
     use crate::shard::EngineParts;
 
     #[test]
@@ -107,5 +130,46 @@ mod tests {
         let health = health(&engine, engine.started + STUCK_AFTER);
         assert!(health.stuck.is_empty());
         assert!(!health.is_listening);
+    }
+
+    #[test]
+    fn a_hook_that_is_not_called_is_degraded() {
+        struct Paused;
+        impl Hooks for Paused {
+            fn interests(&self) -> HookInterests {
+                HookInterests::default()
+            }
+
+            fn authenticate(&self, _: Arc<Login>, _: Reply<LoginDecision>) {}
+
+            fn authorize(&self, _: AuthorizeRequest, _: Reply<AuthorizeDecision>) {}
+
+            fn event(&self, _: PluginEvent) {}
+
+            fn log(&self, _: LogLine) {}
+
+            fn calls(&self) -> Vec<HookCalls> {
+                let call = |hook: &str, is_paused| HookCalls {
+                    plugin: "Doors".into(),
+                    hook: hook.into(),
+                    is_paused,
+                    ..HookCalls::default()
+                };
+                vec![call("connect", false), call("check", true)]
+            }
+        }
+        let engine = EngineState::new(&Config::default(), 1, 1, EngineParts::default());
+        *engine.degraded_plugins() = vec!["Doors.health: no database".into()];
+        *engine.plugins() = Some(Arc::new(Paused));
+
+        let found = health(&engine, engine.started).degraded_plugins;
+
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[0], "Doors.health: no database");
+        assert!(
+            found[1].starts_with("Doors.check: not called"),
+            "{}",
+            found[1]
+        );
     }
 }

@@ -125,6 +125,7 @@ pub use runtime::log::LoggedLine;
 pub use runtime::memory_limit::memory_budget;
 pub use runtime::metrics::{Figure, Figures, Refusals, Stats};
 pub use runtime::tallies::Tallies;
+pub use runtime::tls_servers::ShownCertificates;
 pub use runtime::topic_counters::TopicCount;
 pub use service::{BrokerHandle, BrokerStopped, Extensions, Service};
 pub use sessions::listing::ClientInfo;

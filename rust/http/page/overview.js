@@ -48,7 +48,7 @@ function Tiles({ values }) {
 const Warnings = ({ list }) =>
   html`<section aria-label="Warnings"><h2>Warnings</h2>
     ${list.length === 0 ? html`<${Empty}>None.</${Empty}>` : html`<ul class="warnings">${list.map(
-      (one) => html`<li key=${one.code}><strong>${one.code}: ${one.text}</strong><div>${one.fix}</div></li>`,
+      (one) => html`<li key=${one.text}><strong>${one.code}: ${one.text}</strong><div>${one.fix}</div></li>`,
     )}</ul>`}
   </section>`;
 

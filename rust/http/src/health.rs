@@ -162,7 +162,7 @@ fn listeners(health: &Health) -> Check {
 /// Bearable: requests that need the plugin are refused, and other clients are served.
 fn plugins(health: &Health) -> Check {
     let degraded = &health.degraded_plugins;
-    let fix = "see what the plugin needs, such as its database";
+    let fix = "see the log, and what the plugin needs, such as its database";
     Check {
         is_bearable: true,
         ..Check::new("plugins", fix, degraded.is_empty(), || degraded.join("; "))

@@ -56,6 +56,8 @@ use socket::HttpSocket;
 
 /// Name of the endpoint's Unix socket in the data folder.
 const SOCKET: &str = "http";
+/// Name of the endpoint's certificates among those of listeners.
+const CERTIFICATES: &str = "http";
 
 /// Health, metrics and streams over HTTP, on its own thread; without configuration there is neither socket nor thread.
 pub struct Endpoint {
@@ -157,6 +159,9 @@ impl Endpoint {
         for line in warnings {
             let line = format!("http: {line}");
             routes.broker().log(LogLevel::Warning, line);
+        }
+        for server in sockets.iter().filter_map(HttpSocket::tls) {
+            routes.broker().show_certificates(CERTIFICATES, server);
         }
         let address = sockets.iter().find_map(HttpSocket::address);
         let (stop, stopping) = watch::channel(None);
@@ -284,7 +289,8 @@ impl Drop for Serving {
     }
 }
 
-/// Reloads certificate files when they change, until the endpoint stops.
+/// Reloads certificate files when they change, and warns once a day about certificates that expire soon, until the
+/// endpoint stops.
 async fn watch_files(broker: BrokerHandle, server: Arc<TlsServer>) {
     loop {
         tokio::time::sleep(mqttcore_tls::WATCH_EVERY).await;
@@ -293,10 +299,12 @@ async fn watch_files(broker: BrokerHandle, server: Arc<TlsServer>) {
         let read = tasks::blocking(move || own.refresh()).await;
         match read.ok().flatten() {
             None => {}
-            Some(Ok(warnings)) => {
-                let text = "http: certificates reloaded";
-                broker.log(LogLevel::Info, text.to_owned());
-                for line in warnings {
+            Some(Ok(refreshed)) => {
+                if refreshed.is_reloaded {
+                    let text = "http: certificates reloaded";
+                    broker.log(LogLevel::Info, text.to_owned());
+                }
+                for line in refreshed.warnings {
                     broker.log(LogLevel::Warning, format!("http: {line}"));
                 }
             }
@@ -372,6 +380,10 @@ fn spawn_upkeep(routes: &Arc<Routes>) {
     let sample = async move { sampling.api().sample().await };
     let sample = broker.critical("the samples of the endpoint", sample);
     tasks::spawn(sample);
+    let searching = Arc::clone(routes);
+    let search = async move { searching.api().search_risks().await };
+    let search = broker.critical("the search for risks", search);
+    tasks::spawn(search);
     let watching = Arc::clone(routes);
     let watch = async move { watching.api().watch().await };
     let watch = broker.critical("the events of the endpoint", watch);

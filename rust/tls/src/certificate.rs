@@ -15,8 +15,9 @@ use x509_cert::ext::pkix::name::GeneralName;
 
 use crate::settings::Identity;
 
+pub(crate) const DAY: Duration = Duration::from_secs(24 * 3_600);
 /// How long before its expiry a certificate of the broker is to be renewed.
-pub(crate) const EXPIRES_SOON: Duration = Duration::from_secs(14 * 24 * 3_600);
+const EXPIRES_SOON: Duration = Duration::from_secs(14 * DAY.as_secs());
 
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 /// Short names of subject attributes (RFC 4514 section 3, and `emailAddress`). Others are written as numbers.
@@ -177,10 +178,46 @@ pub struct ServerCertificate {
     pub not_after: SystemTime,
 }
 
+/// A fault of a file that does not keep the broker from running, and its remedy.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct FileWarning {
+    /// The fault and the file.
+    pub text: String,
+    /// The remedy.
+    pub fix: &'static str,
+}
+
+impl fmt::Display for FileWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.text, self.fix)
+    }
+}
+
 impl ServerCertificate {
     /// Whether it has expired, or expires within 14 days.
     pub fn expires_soon(&self) -> bool {
-        self.not_after < SystemTime::now() + EXPIRES_SOON
+        self.expiry_warning(SystemTime::now()).is_some()
+    }
+
+    /// A warning if it has expired at `now`, or expires within 14 days.
+    pub fn expiry_warning(&self, now: SystemTime) -> Option<FileWarning> {
+        let path = self.file.display();
+        let (text, fix) = match self.not_after.duration_since(now) {
+            Err(_) => (
+                format!("certificate {path}: expired, clients will refuse it"),
+                "replace it",
+            ),
+            Ok(left) if left < EXPIRES_SOON => {
+                let days = left.as_secs() / DAY.as_secs();
+                (
+                    format!("certificate {path}: expires in {days} days"),
+                    "renew it",
+                )
+            }
+            Ok(_) => return None,
+        };
+        Some(FileWarning { text, fix })
     }
 }
 
@@ -282,4 +319,33 @@ fn printable(bytes: &[u8]) -> Result<&str, IdentityError> {
         return Err(IdentityError::ControlCharacter);
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_warned_about_two_weeks_before_its_expiry() {
+        let end = SystemTime::UNIX_EPOCH + 400 * DAY;
+        let expiring = |not_after| ServerCertificate {
+            file: "a.pem".into(),
+            names: Vec::new(),
+            not_after,
+        };
+        let warning = |now| {
+            let warning = expiring(end).expiry_warning(now);
+            warning.map_or_else(String::new, |warning| warning.to_string())
+        };
+
+        assert_eq!(warning(end - 14 * DAY), "");
+        assert_eq!(
+            warning(end - 14 * DAY + DAY / 2),
+            "certificate a.pem: expires in 13 days: renew it"
+        );
+        assert!(warning(end).contains("expires in 0 days"));
+        assert!(warning(end + DAY).contains("expired"));
+        assert!(expiring(SystemTime::now() + 13 * DAY).expires_soon());
+        assert!(!expiring(SystemTime::now() + 15 * DAY).expires_soon());
+    }
 }

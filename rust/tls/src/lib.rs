@@ -23,11 +23,13 @@ mod make;
 mod server;
 mod settings;
 
-pub use certificate::{AlternativeName, ClientCertificate, IdentityError, ServerCertificate};
+pub use certificate::{
+    AlternativeName, ClientCertificate, FileWarning, IdentityError, ServerCertificate,
+};
 pub use config::TlsConfig;
 pub use error::TlsError;
 #[cfg(feature = "make")]
 pub use make::{MadeFiles, make_files};
 pub use rustls;
-pub use server::{Loaded, TlsServer, WATCH_EVERY};
+pub use server::{Loaded, Refreshed, TlsServer, WATCH_EVERY};
 pub use settings::{CertificateFiles, ClientCertificates, Identity, MinVersion, TlsSettings};

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring as provider;
@@ -19,7 +19,7 @@ use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{InconsistentKeys, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
-use crate::certificate::{EXPIRES_SOON, ServerCertificate, dns_names};
+use crate::certificate::{ServerCertificate, dns_names};
 use crate::config::TlsConfig;
 use crate::error::TlsError;
 use crate::settings::{CertificateFiles, ClientCertificates, MinVersion, TlsSettings};
@@ -30,8 +30,6 @@ const PEM_BYTES: u64 = 1 << 20;
 const CRL_BYTES: u64 = 64 << 20;
 /// The mode bits for users other than owner and group.
 const OTHERS: u32 = 0o007;
-
-const DAY: Duration = Duration::from_secs(24 * 3_600);
 
 /// A configuration, and warnings about its files.
 pub(crate) struct Made {
@@ -150,36 +148,17 @@ fn certificate(
         let why = "its first certificate cannot be read".to_owned();
         content("certificate", &files.certificate, why)
     })?;
-    warnings.extend(expiry_warning(
-        &files.certificate,
+    let shown = ServerCertificate {
+        file: files.certificate.clone(),
+        names,
         not_after,
-        SystemTime::now(),
-    ));
+    };
+    let expiry = shown.expiry_warning(SystemTime::now());
+    warnings.extend(expiry.map(|warning| warning.to_string()));
     Ok(Named {
         key: Arc::new(key),
-        shown: ServerCertificate {
-            file: files.certificate.clone(),
-            names,
-            not_after,
-        },
+        shown,
     })
-}
-
-/// Warns if the certificate in `path` has expired, or expires within [`EXPIRES_SOON`].
-fn expiry_warning(path: &Path, not_after: SystemTime, now: SystemTime) -> Option<String> {
-    let path = path.display();
-    match not_after.duration_since(now) {
-        Err(_) => Some(format!(
-            "certificate {path}: expired, clients will refuse it: replace it"
-        )),
-        Ok(left) if left < EXPIRES_SOON => {
-            let days = left.as_secs() / DAY.as_secs();
-            Some(format!(
-                "certificate {path}: expires in {days} days: renew it"
-            ))
-        }
-        Ok(_) => None,
-    }
 }
 
 fn private_key(
@@ -340,27 +319,5 @@ mod tests {
         assert_eq!(shown.not_after, SystemTime::from(params.not_after));
         // The umask decides the mode of the test's files.
         assert!(made.warnings.iter().all(|line| line.contains("chmod 600")));
-    }
-
-    #[test]
-    fn a_certificate_is_warned_about_two_weeks_before_its_expiry() {
-        let end = SystemTime::UNIX_EPOCH + 400 * DAY;
-        let warning = |now| expiry_warning(Path::new("a.pem"), end, now).unwrap_or_default();
-
-        assert_eq!(warning(end - 15 * DAY), "");
-        assert!(warning(end - 14 * DAY + DAY / 2).contains("a.pem: expires in 13 days"));
-        assert!(warning(end).contains("expires in 0 days"));
-        assert!(warning(end + DAY).contains("expired"));
-        let expires_soon = |not_after| {
-            let (file, names) = (PathBuf::new(), Vec::new());
-            let shown = ServerCertificate {
-                file,
-                names,
-                not_after,
-            };
-            shown.expires_soon()
-        };
-        assert!(expires_soon(SystemTime::now() + 13 * DAY));
-        assert!(!expires_soon(SystemTime::now() + 15 * DAY));
     }
 }

@@ -4,12 +4,15 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use mqttcore_tls::{ClientCertificate, IdentityError, TlsConfig, TlsError, TlsServer, WATCH_EVERY};
+use mqttcore_tls::{
+    ClientCertificate, IdentityError, Refreshed, TlsConfig, TlsError, TlsServer, WATCH_EVERY,
+};
 use tokio::net::TcpStream;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::admission::rejection::{RejectReason, foreign_protocol};
+use crate::config::hooks::{LogLevel, LogLine};
 use crate::config::listener_policy::ListenerPolicy;
 use crate::connection::socket::{ReadEnd, Socket, receive_raw};
 use crate::connection::tls::TlsStream;
@@ -129,7 +132,8 @@ fn identity(der: &[u8]) -> Result<Arc<ClientCertificate>, IdentityError> {
     ClientCertificate::parse(der).map(Arc::new)
 }
 
-/// Checks the certificate files of all listeners until the broker stops, and reloads changed ones.
+/// Checks the certificate files of all listeners until the broker stops, reloads changed ones, and warns once a day about
+/// certificates that expire soon.
 pub(crate) async fn watch_files(shard: Rc<Shard>) {
     loop {
         sleep(WATCH_EVERY).await;
@@ -145,17 +149,20 @@ pub(crate) async fn watch_files(shard: Rc<Shard>) {
     }
 }
 
-/// Logs the outcome of a reload of certificate files.
-fn report(shard: &Shard, listener: &str, outcome: Result<Vec<String>, TlsError>) {
+/// Logs the outcome of a check of certificate files. There are few lines, none of which another may displace.
+fn report(shard: &Shard, listener: &str, outcome: Result<Refreshed, TlsError>) {
     match outcome {
-        Ok(warnings) => {
-            shard
-                .log
-                .say(format!("listener {listener}: certificates reloaded"));
-            for line in warnings {
-                shard.log.warn(LogCategory::Tls, shard.refresh_now(), || {
-                    format!("listener {listener}: {line}")
-                });
+        Ok(refreshed) => {
+            if refreshed.is_reloaded {
+                shard
+                    .log
+                    .say(format!("listener {listener}: certificates reloaded"));
+            }
+            for line in refreshed.warnings {
+                let text = format!("listener {listener}: {line}");
+                shard
+                    .log
+                    .write(LogLine::new(LogLevel::Warning, "tls", text));
             }
         }
         Err(error) => shard.log.warn(LogCategory::Tls, shard.refresh_now(), || {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use mqttcore_tls::ServerCertificate;
+use mqttcore_tls::{ServerCertificate, TlsServer};
 
 use crate::operations::asking::AskError;
+use crate::runtime::tls_servers::ShownCertificates;
 use crate::service::{BrokerHandle, BrokerStopped};
 
 /// A bound listener.
@@ -53,6 +54,20 @@ impl BrokerHandle {
                 },
             )
             .collect())
+    }
+
+    /// The certificates in use, by bound listener with TLS and by service. Waits for no shard; empty once the broker has
+    /// ended.
+    pub fn certificates(&self) -> Vec<ShownCertificates> {
+        let engine = self.engine();
+        engine.map_or_else(Vec::new, |engine| engine.tls_servers.shown())
+    }
+
+    /// Adds the certificates of the service with this name to [`certificates`](Self::certificates).
+    pub fn show_certificates(&self, service: &str, server: Arc<TlsServer>) {
+        if let Some(engine) = self.engine() {
+            engine.tls_servers.add_service(service, server);
+        }
     }
 
     /// Has a listener refuse new connections, or accept them again; its connections stay. Returns false if there is no

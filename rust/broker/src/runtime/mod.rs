@@ -15,6 +15,7 @@ pub(crate) mod memory;
 pub(crate) mod memory_limit;
 pub(crate) mod metrics;
 pub(crate) mod tallies;
+pub(crate) mod tls_servers;
 pub(crate) mod token_bucket;
 pub(crate) mod topic_counters;
 pub(crate) mod wake_queue;

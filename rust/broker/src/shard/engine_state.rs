@@ -39,6 +39,7 @@ use crate::runtime::mailbox::Mailbox;
 use crate::runtime::memory::Memory;
 use crate::runtime::memory_limit::memory_budget;
 use crate::runtime::metrics::{Figures, Metrics};
+use crate::runtime::tls_servers::TlsServers;
 use crate::shard::{Shard, guard};
 
 /// Sessions whose deliver hooks are asked at the same time.
@@ -102,6 +103,8 @@ pub(crate) struct EngineState {
     pub(crate) kept_sessions: AtomicU64,
     /// Retained messages.
     pub(crate) retained_shares: Shares,
+    /// The TLS servers, for their certificates.
+    pub(crate) tls_servers: TlsServers,
     /// Reports of degraded plugins.
     degraded_plugins: Mutex<Vec<String>>,
     /// The plugins in force, for their figures.
@@ -212,6 +215,7 @@ impl EngineState {
             session_shares: Shares::default(),
             kept_sessions: AtomicU64::default(),
             retained_shares: Shares::default(),
+            tls_servers: TlsServers::default(),
             degraded_plugins: Mutex::default(),
             plugins: Mutex::default(),
             started,

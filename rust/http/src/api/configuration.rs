@@ -9,7 +9,7 @@ use hyper::StatusCode;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
 use tokio::time::timeout;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -32,7 +32,7 @@ pub(super) fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(reload))
 }
 
-/// Calls of the program, one at a time, on threads of their own: a program that hangs does not hold up the endpoint, and
+/// Calls of the program, for operators one at a time, on threads of their own: a program that hangs does not hold up the endpoint, and
 /// a stop does not wait for it.
 pub(super) struct ProgramCalls {
     program: Arc<dyn Program>,
@@ -47,12 +47,27 @@ impl ProgramCalls {
         }
     }
 
+    /// Does `action` for an operator.
     async fn call(&self, action: &'static str, argument: String) -> Result<String, Problem> {
         let busy = |_| {
             let problem = Problem::conflict("a reload or another request of this kind is running");
             problem.retry_after(1)
         };
         let turn = Arc::clone(&self.turn).try_lock_owned().map_err(busy)?;
+        self.run(action, argument, Some(turn)).await
+    }
+
+    /// Does `action`, which only reads, beside what operators want.
+    pub(super) async fn ask(&self, action: &'static str) -> Result<String, Problem> {
+        self.run(action, String::new(), None).await
+    }
+
+    async fn run(
+        &self,
+        action: &'static str,
+        argument: String,
+        turn: Option<OwnedMutexGuard<()>>,
+    ) -> Result<String, Problem> {
         let program = Arc::clone(&self.program);
         let (sender, answer) = oneshot::channel();
         let run = move || {
@@ -162,5 +177,7 @@ async fn reload(
     State(state): State<ApiState>,
     ApiQuery(_): ApiQuery<NoQuery>,
 ) -> Result<Json<Reloaded>, Problem> {
-    Ok(Json(ask_program(&state, "reload", String::new()).await?))
+    let reloaded = ask_program(&state, "reload", String::new()).await?;
+    state.risks.search_again();
+    Ok(Json(reloaded))
 }

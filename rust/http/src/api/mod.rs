@@ -44,6 +44,7 @@ mod query;
 mod rates;
 mod readers;
 mod retained;
+mod risks;
 pub(crate) mod scope;
 mod sessions;
 mod subscriptions;
@@ -87,6 +88,7 @@ use logins::Logins;
 use problem::Problem;
 use rates::Samples;
 use readers::Readers;
+use risks::Risks;
 use scope::{RouteScopes, Scope};
 
 /// Path prefix of the API.
@@ -130,6 +132,7 @@ pub(crate) struct ApiState {
     events: Arc<Events>,
     watching: Arc<Watching>,
     readers: Arc<Readers>,
+    risks: Arc<Risks>,
     program: Option<Arc<ProgramCalls>>,
 }
 
@@ -201,6 +204,7 @@ impl Api {
             events: Arc::default(),
             watching: Arc::default(),
             readers: Arc::default(),
+            risks: Arc::default(),
             program: program.map(|program| Arc::new(ProgramCalls::new(program))),
         };
         Self {
@@ -250,10 +254,16 @@ impl Api {
             let warn = warn.clone();
             self.state.history.save(move |error| warn("saved", error));
             let is_in_force = |key: &[u8; 32]| self.state.admits(key, Scope::View);
-            let health = self.state.broker.health().unwrap_or_default();
-            let warnings = system::warnings_text(&health);
+            let warnings = system::warnings_text(&self.state);
             self.state.events.send(&figures, &warnings, is_in_force);
             tokio::time::sleep(rates::SAMPLED_EVERY).await;
+        }
+    }
+
+    /// Looks for risks of the configuration, if a program knows it, until it is dropped.
+    pub(crate) async fn search_risks(&self) {
+        if let Some(program) = &self.state.program {
+            self.state.risks.search(program).await;
         }
     }
 

@@ -85,6 +85,10 @@ impl Problem {
             .hint("GET /api/v1/clients?q= finds clients by a part of their identifier")
     }
 
+    pub(super) fn detail(&self) -> &str {
+        &self.detail
+    }
+
     pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
         Self {
             hint: Some(hint.into()),

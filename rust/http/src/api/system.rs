@@ -1,14 +1,16 @@
 //! Routes of the broker as a whole: overview, version, `$SYS`, and the description of the API.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::time::SystemTime;
 
 use axum::extract::State;
 use axum::response::IntoResponse;
 use axum::{Extension, Json};
 use hyper::header::CONTENT_TYPE;
-use mqttcore_broker::{Health, Pressure, RetainedItem};
+use mqttcore_broker::{Health, Pressure, RetainedItem, ShownCertificates};
 use mqttcore_topics::{TopicFilter, TopicLimits};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -80,13 +82,14 @@ struct Memory {
     used_bytes: u64,
 }
 
-#[derive(Serialize, ToSchema)]
-struct Warning {
-    /// The name of the check, as in the response of `/readyz`.
-    code: &'static str,
-    text: String,
+#[derive(Clone, Deserialize, Serialize, ToSchema)]
+pub(super) struct Warning {
+    /// The name of the check, as in the response of `/readyz`, `certificates`, or the subject of a risk that `mqttcore doctor`
+    /// prints.
+    pub(super) code: Cow<'static, str>,
+    pub(super) text: String,
     /// A remedy.
-    fix: &'static str,
+    pub(super) fix: Cow<'static, str>,
 }
 
 pub(super) fn pressure_name(pressure: Pressure) -> &'static str {
@@ -97,20 +100,37 @@ pub(super) fn pressure_name(pressure: Pressure) -> &'static str {
     }
 }
 
-fn warnings(health: &Health) -> Vec<Warning> {
-    let failed = health::failed(health);
-    failed
-        .map(|check| Warning {
-            code: check.name,
-            text: check.detail.unwrap_or_default(),
-            fix: check.fix,
-        })
-        .collect()
+/// Failed checks, certificates that expire, and risks of the configuration.
+fn warnings(state: &ApiState, health: &Health) -> Vec<Warning> {
+    let failed = health::failed(health).map(|check| Warning {
+        code: check.name.into(),
+        text: check.detail.unwrap_or_default(),
+        fix: check.fix.into(),
+    });
+    let mut all: Vec<_> = failed.collect();
+    for shown in state.broker.certificates() {
+        all.extend(expiring(&shown));
+    }
+    all.extend(state.risks.warnings());
+    all
+}
+
+fn expiring(shown: &ShownCertificates) -> impl Iterator<Item = Warning> {
+    let now = SystemTime::now();
+    let place = if shown.is_service { "" } else { "listener " };
+    let warnings = shown.certificates.iter();
+    let warnings = warnings.filter_map(move |certificate| certificate.expiry_warning(now));
+    warnings.map(move |warning| Warning {
+        code: "certificates".into(),
+        text: format!("{place}{}: {}", shown.name, warning.text),
+        fix: warning.fix.into(),
+    })
 }
 
 /// The warnings as JSON.
-pub(super) fn warnings_text(health: &Health) -> String {
-    serde_json::to_string(&warnings(health)).unwrap_or_default()
+pub(super) fn warnings_text(state: &ApiState) -> String {
+    let health = state.broker.health().unwrap_or_default();
+    serde_json::to_string(&warnings(state, &health)).unwrap_or_default()
 }
 
 /// The figures whose names begin with `prefix`; the prefix is removed.
@@ -158,7 +178,7 @@ async fn overview(
             used_bytes: figure("memory_used_bytes"),
         },
         disk_pressure: pressure_name(health.pressure),
-        warnings: warnings(&health),
+        warnings: warnings(&state, &health),
     }))
 }
 

@@ -106,6 +106,8 @@ pub(super) const FAMILIES: &[Family] = &[
         part("paused", "connections_refused_paused"),
         part("descriptors", "connections_refused_descriptors"),
     ])),
+    family("mqttcore_certificate_not_after_seconds", Gauge, "Unix time at which the first certificate of a listener expires; `http` is the one of `[http.tls]`.",
+        Each(&["listener"], |s| s.certificates.clone())),
     family("mqttcore_connects", Counter, "CONNECT packets, by the reason code of CONNACK.",
         Each(&["result"], |s| by_name(&s.tallies.connects, &[]))),
     family("mqttcore_connects_unanswered", Counter, "Connections that ended without a CONNACK.", OneByListener("connects_unanswered")),

@@ -9,13 +9,14 @@ mod lags;
 pub(super) mod mosquitto;
 mod process;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use mqttcore_broker::{
-    BrokerHandle, Config, Health, Histogram, HookCalls, Refusals, Tallies, Tally, TopicCount,
+    BrokerHandle, Config, Health, Histogram, HookCalls, Refusals, ShownCertificates, Tallies,
+    Tally, TopicCount,
 };
 use mqttcore_streams::{QueryReports, Rows};
 use prometheus_client::collector::Collector;
@@ -63,6 +64,8 @@ struct Scrape {
     mailboxes: Vec<usize>,
     /// Messages received on the topics of each configured metric.
     topics: Vec<TopicCount>,
+    /// When the first certificate of each listener expires, in Unix time.
+    certificates: Labelled,
     /// Lags of consumers, by stream and consumer, if the caller is admitted.
     consumer_lags: Labelled,
     /// Lags of Spark queries, by query, if the caller is admitted.
@@ -118,6 +121,7 @@ impl FigureReader {
             refusals: self.refusals(),
             mailboxes: self.broker.mailboxes(),
             topics: self.broker.topic_counts(),
+            certificates: expiries(&self.broker.certificates()),
             consumer_lags: rows.map_or_else(Labelled::new, lags::of_consumers),
             query_lags: reports.map_or_else(Labelled::new, lags::of_queries),
             connections: self.listeners.iter().cloned().zip(counts).collect(),
@@ -145,6 +149,23 @@ impl FigureReader {
             .map(|(name, refusals)| (name, by_name(refusals)))
             .collect()
     }
+}
+
+/// When the first certificate of each listener expires, in Unix time; a service may have the name of a listener.
+fn expiries(shown: &[ShownCertificates]) -> Labelled {
+    let mut first = BTreeMap::new();
+    for listener in shown {
+        for certificate in &listener.certificates {
+            let since = certificate.not_after.duration_since(UNIX_EPOCH);
+            let expiry = since.unwrap_or_default().as_secs();
+            let of_listener = first.entry(&listener.name).or_insert(expiry);
+            *of_listener = expiry.min(*of_listener);
+        }
+    }
+    let first = first.into_iter();
+    first
+        .map(|(name, expiry)| (vec![Arc::clone(name)], float(expiry)))
+        .collect()
 }
 
 /// Typical size of a response in bytes.

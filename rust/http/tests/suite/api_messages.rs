@@ -1,11 +1,15 @@
 //! Messages, bans and the broker itself over the API.
 
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use mqttcore_broker::{BanTarget, Grant};
 use mqttcore_codec::QoS;
 use mqttcore_tls::{TlsSettings, make_files};
 use serde_json::{Value, json};
 
 use crate::api_caller::{Caller, disconnect_code, setup};
+use crate::client::Http;
 use crate::common::frames::with_websocket;
 use crate::common::{Home, Plugin, allow, eventually, v5};
 use crate::served::stream;
@@ -322,7 +326,7 @@ fn the_overview_has_figures_and_the_guarantees() {
 fn listeners_streams_store_and_sys_topics_are_described() {
     let home = Home::new();
     let mut setup = setup(&home);
-    setup.config.sys_interval = Some(std::time::Duration::from_secs(1));
+    setup.config.sys_interval = Some(Duration::from_secs(1));
     setup.streams = vec![stream("plant", "plant/#")];
     setup.config = with_websocket(setup.config);
     let served = setup.start();
@@ -408,4 +412,61 @@ fn a_listener_has_its_certificates_with_their_expiry() {
         listeners["listeners"][0]["certificates"],
         json!([certificate])
     );
+}
+
+/// Writes a certificate that expires at `not_after`, in Unix seconds, and its key into `folder`.
+fn expiring(folder: &Path, name: &str, not_after: u64) -> TlsSettings {
+    let mut params = rcgen::CertificateParams::new(["localhost".to_owned()]).expect("a name");
+    params.not_after = (UNIX_EPOCH + Duration::from_secs(not_after)).into();
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let chain = params.self_signed(&key).expect("a certificate");
+    let files = ["pem", "key"].map(|end| folder.join(name).with_extension(end));
+    std::fs::write(&files[0], chain.pem()).expect("written");
+    std::fs::write(&files[1], key.serialize_pem()).expect("written");
+    let [certificate, key] = files;
+    TlsSettings::new(certificate, key)
+}
+
+#[test]
+fn certificates_that_expire_soon_are_warnings_and_metrics() {
+    const DAY: u64 = 86_400;
+    let home = Home::new();
+    let mut setup = setup(&home);
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = since.expect("after 1970").as_secs();
+    let (ten, thirty, gone) = (now + 10 * DAY + 60, now + 30 * DAY, now - DAY);
+    let mut of_listener = expiring(home.path(), "first", thirty);
+    let second = expiring(home.path(), "second", ten);
+    of_listener.certificates.extend(second.certificates);
+    setup.config.listeners[0].tls = Some(of_listener);
+    let tcp = setup.http.tcp.as_mut().expect("it has an address");
+    tcp.tls = Some(expiring(home.path(), "http", gone));
+    let name = setup.config.listeners[0].name.clone();
+    let _served = setup.start();
+    let warnings = Caller::owner(&home).read("/overview")["warnings"].clone();
+    let metrics = Http::unix(&home.folder(0).join("http")).get("/metrics");
+
+    let file = |name| home.path().join(name).display().to_string();
+    let expected = json!([
+        {
+            "code": "certificates",
+            "text": format!("listener {name}: certificate {}: expires in 10 days", file("second.pem")),
+            "fix": "renew it",
+        },
+        {
+            "code": "certificates",
+            "text": format!("http: certificate {}: expired, clients will refuse it", file("http.pem")),
+            "fix": "replace it",
+        },
+    ]);
+    assert_eq!(warnings, expected);
+    for (listener, expiry) in [(&*name, ten), ("http", gone)] {
+        let series = format!("mqttcore_certificate_not_after_seconds{{listener=\"{listener}\"}} ");
+        let value = metrics
+            .text()
+            .lines()
+            .find_map(|line| line.strip_prefix(&series));
+        let value = value.expect("a value").parse::<f64>().expect("a number");
+        assert!((value - Duration::from_secs(expiry).as_secs_f64()).abs() < 0.5);
+    }
 }

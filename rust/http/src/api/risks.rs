@@ -1,0 +1,64 @@
+//! Risks of the configuration and of the machine, which the program looks for once a minute.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use super::configuration::ProgramCalls;
+use super::problem::Problem;
+use super::system::Warning;
+
+/// Interval between two searches.
+const SEARCHED_EVERY: Duration = Duration::from_secs(60);
+
+/// The risks that the last search has found.
+#[derive(Default)]
+pub(super) struct Risks {
+    found: Mutex<Vec<Warning>>,
+    /// The configuration is another one since.
+    outdated: Notify,
+}
+
+impl Risks {
+    /// The risks, as warnings.
+    pub(super) fn warnings(&self) -> Vec<Warning> {
+        self.lock().clone()
+    }
+
+    /// Has the next search begin now.
+    pub(super) fn search_again(&self) {
+        self.outdated.notify_one();
+    }
+
+    /// Searches at intervals, until it is dropped.
+    pub(super) async fn search(&self, program: &ProgramCalls) {
+        loop {
+            let found = ask(program).await;
+            *self.lock() = found.unwrap_or_else(|problem| vec![failed(&problem)]);
+            // Either way, it is time for the next one.
+            let _ = timeout(SEARCHED_EVERY, self.outdated.notified()).await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Warning>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn ask(program: &ProgramCalls) -> Result<Vec<Warning>, Problem> {
+    let text = program.ask("risks").await?;
+    serde_json::from_str(&text).map_err(|error| Problem::internal(&error))
+}
+
+fn failed(problem: &Problem) -> Warning {
+    Warning {
+        code: "risks".into(),
+        text: format!(
+            "the risks of the configuration are not known: {}",
+            problem.detail()
+        ),
+        fix: "mqttcore doctor prints them".into(),
+    }
+}
