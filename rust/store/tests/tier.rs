@@ -179,6 +179,11 @@ fn names(disk: &Disk) -> Vec<String> {
     data.unwrap().list().unwrap()
 }
 
+/// The path of a file on the disk, by its place.
+fn file_here(disk: &Disk, place: usize) -> String {
+    format!("streams/plant/data/{}", names(disk)[place])
+}
+
 /// The index on the disk, its log included.
 fn index(disk: &Disk) -> Value {
     let mut index: Value = serde_json::from_slice(&disk.content(INDEX).unwrap()).unwrap();
@@ -303,7 +308,7 @@ fn files_stay_that_fit_into_the_bytes_and_are_young() {
     log.store.maintain(log.now_us()).unwrap();
     assert_eq!((names(&disk).len(), objects.files().len()), (3, 3));
     drop(log);
-    let size = disk.content(&format!("streams/plant/data/{}", names(&disk)[0]));
+    let size = disk.content(&file_here(&disk, 0));
     let size = size.unwrap().len() as u64;
     let options = changed(&options, |tier| {
         tier.local_bytes = Some(size * 2 + size / 2);
@@ -465,6 +470,26 @@ fn an_object_that_differs_from_its_file_does_not_count() {
     assert_eq!(names(&disk).len(), 1);
     log.store.tier(log.now_us()).unwrap();
     assert_eq!(stored(&objects), 1);
+}
+
+#[test]
+fn a_file_that_was_damaged_here_is_read_from_its_object() {
+    let (disk, objects) = (disk(), Arc::new(Memory::default()));
+    let options = changed(&tiered(&objects), |tier| tier.local_age = None);
+    let log = Log::open(&disk, &options).unwrap();
+    seal(&log, 3).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+    drop(log);
+    let damaged = file_here(&disk, 1);
+    disk.corrupt(&damaged, |content| content.truncate(100));
+
+    let log = Log::open(&disk, &options).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+
+    check(&log, &disk, &objects);
+    assert_eq!((stored(&objects), objects.files().len()), (3, 3));
+    assert_eq!(disk.content(&damaged), None);
 }
 
 #[test]
