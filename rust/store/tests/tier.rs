@@ -603,4 +603,47 @@ fn a_folder_that_is_older_than_its_objects_changes_none_of_them() {
     assert!(error.contains("older copy"), "{error}");
     assert_eq!(objects.files(), before.files());
     assert_eq!(stored(&objects), 2);
+    // Rows of its own do not make it newer.
+    seal(&log, 3).unwrap();
+    log.store.tier(log.now_us()).unwrap_err();
+    assert_eq!(objects.files(), before.files());
+    assert_eq!(stored(&objects), 2);
+}
+
+/// The rows that were uploaded after a backup are in object storage only.
+#[test]
+fn a_restored_backup_does_not_begin_an_epoch_before_object_storage_has_answered() {
+    let (first, objects) = (disk(), Arc::new(Memory::default()));
+    let options = changed(&tiered(&objects), |tier| tier.local_age = None);
+    let log = Log::open(&first, &options).unwrap();
+    seal(&log, 2).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+    drop(log);
+    let (newer, same, older) = (first.after_kill(), first.after_kill(), first.after_kill());
+    for copy in [&same, &older] {
+        copy.create("restored", 0).unwrap();
+    }
+    let refused = |disk: &Disk| Log::open(disk, &options).err().unwrap().to_string();
+
+    objects.take_away(0..u64::MAX, false);
+    let error = refused(&same);
+    assert!(
+        error.contains("memory://store/plant/stream.json"),
+        "{error}"
+    );
+    refused(&same);
+    objects.give_back();
+    let log = Log::open(&newer, &options).unwrap();
+    seal(&log, 2).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+    drop(log);
+    let error = refused(&older);
+    assert!(error.contains("ends at 2 here, and at 4"), "{error}");
+    refused(&older);
+
+    assert_eq!(stored(&objects), 4);
+    let log = Log::open(&newer, &options).unwrap();
+    seal(&log, 1).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+    assert_eq!(stored(&objects), 5);
 }

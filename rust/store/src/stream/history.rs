@@ -145,6 +145,11 @@ impl History {
         self.files.last().map_or(0, |file| file.last + 1)
     }
 
+    /// The offset after the last row that is in a file or was given up by retention.
+    pub(super) fn sealed_end(&self) -> u64 {
+        self.end_offset().max(self.earliest)
+    }
+
     /// Describes a file, if it belongs to this partition; a damaged one that has an object, as its object.
     fn look_at(
         &self,
