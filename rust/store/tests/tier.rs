@@ -179,6 +179,11 @@ fn names(disk: &Disk) -> Vec<String> {
     data.unwrap().list().unwrap()
 }
 
+/// The path of a file on the disk, by its place.
+fn file_here(disk: &Disk, place: usize) -> String {
+    format!("streams/plant/data/{}", names(disk)[place])
+}
+
 /// The index on the disk, its log included.
 fn index(disk: &Disk) -> Value {
     let mut index: Value = serde_json::from_slice(&disk.content(INDEX).unwrap()).unwrap();
@@ -303,7 +308,7 @@ fn files_stay_that_fit_into_the_bytes_and_are_young() {
     log.store.maintain(log.now_us()).unwrap();
     assert_eq!((names(&disk).len(), objects.files().len()), (3, 3));
     drop(log);
-    let size = disk.content(&format!("streams/plant/data/{}", names(&disk)[0]));
+    let size = disk.content(&file_here(&disk, 0));
     let size = size.unwrap().len() as u64;
     let options = changed(&options, |tier| {
         tier.local_bytes = Some(size * 2 + size / 2);
@@ -468,6 +473,26 @@ fn an_object_that_differs_from_its_file_does_not_count() {
 }
 
 #[test]
+fn a_file_that_was_damaged_here_is_read_from_its_object() {
+    let (disk, objects) = (disk(), Arc::new(Memory::default()));
+    let options = changed(&tiered(&objects), |tier| tier.local_age = None);
+    let log = Log::open(&disk, &options).unwrap();
+    seal(&log, 3).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+    drop(log);
+    let damaged = file_here(&disk, 1);
+    disk.corrupt(&damaged, |content| content.truncate(100));
+
+    let log = Log::open(&disk, &options).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+
+    check(&log, &disk, &objects);
+    assert_eq!((stored(&objects), objects.files().len()), (3, 3));
+    assert_eq!(disk.content(&damaged), None);
+}
+
+#[test]
 fn retention_removes_objects_after_the_grace() {
     let (disk, objects) = (disk(), Arc::new(Memory::default()));
     let mut options = changed(&tiered(&objects), |tier| {
@@ -578,4 +603,47 @@ fn a_folder_that_is_older_than_its_objects_changes_none_of_them() {
     assert!(error.contains("older copy"), "{error}");
     assert_eq!(objects.files(), before.files());
     assert_eq!(stored(&objects), 2);
+    // Rows of its own do not make it newer.
+    seal(&log, 3).unwrap();
+    log.store.tier(log.now_us()).unwrap_err();
+    assert_eq!(objects.files(), before.files());
+    assert_eq!(stored(&objects), 2);
+}
+
+/// The rows that were uploaded after a backup are in object storage only.
+#[test]
+fn a_restored_backup_does_not_begin_an_epoch_before_object_storage_has_answered() {
+    let (first, objects) = (disk(), Arc::new(Memory::default()));
+    let options = changed(&tiered(&objects), |tier| tier.local_age = None);
+    let log = Log::open(&first, &options).unwrap();
+    seal(&log, 2).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+    drop(log);
+    let (newer, same, older) = (first.after_kill(), first.after_kill(), first.after_kill());
+    for copy in [&same, &older] {
+        copy.create("restored", 0).unwrap();
+    }
+    let refused = |disk: &Disk| Log::open(disk, &options).err().unwrap().to_string();
+
+    objects.take_away(0..u64::MAX, false);
+    let error = refused(&same);
+    assert!(
+        error.contains("memory://store/plant/stream.json"),
+        "{error}"
+    );
+    refused(&same);
+    objects.give_back();
+    let log = Log::open(&newer, &options).unwrap();
+    seal(&log, 2).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+    drop(log);
+    let error = refused(&older);
+    assert!(error.contains("ends at 2 here, and at 4"), "{error}");
+    refused(&older);
+
+    assert_eq!(stored(&objects), 4);
+    let log = Log::open(&newer, &options).unwrap();
+    seal(&log, 1).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+    assert_eq!(stored(&objects), 5);
 }

@@ -145,7 +145,12 @@ impl History {
         self.files.last().map_or(0, |file| file.last + 1)
     }
 
-    /// Describes a file, if it belongs to this partition.
+    /// The offset after the last row that is in a file or was given up by retention.
+    pub(super) fn sealed_end(&self) -> u64 {
+        self.end_offset().max(self.earliest)
+    }
+
+    /// Describes a file, if it belongs to this partition; a damaged one that has an object, as its object.
     fn look_at(
         &self,
         name: &str,
@@ -156,11 +161,10 @@ impl History {
         let failed = |error| StoreError::io("read", name, error);
         let file = self.folder.open(name).map_err(failed)?;
         let bytes = file.bytes().map_err(failed)?;
-        let mut known = known.iter();
         let is_same = |known: &&SealedFile| {
             known.file == name && known.bytes == bytes && known.typed.is_some()
         };
-        if let Some(known) = known.find(is_same) {
+        if let Some(known) = known.iter().find(is_same) {
             return Ok(Some(known.clone()));
         }
         let reading = FileReader::new(file).map_err(failed)?;
@@ -169,7 +173,8 @@ impl History {
                 && meta.partition == i32::from(expected.partition)
                 && u64::try_from(meta.base) == Ok(base)
         });
-        Ok(meta.map(|meta| sealed_file(name, &meta, bytes)))
+        let whole = meta.map(|meta| sealed_file(name, &meta, bytes));
+        Ok(whole.or_else(|| object_of(known, base)))
     }
 
     /// Writes rows into a file; when this returns, the file has its name and is safe.
@@ -341,6 +346,13 @@ fn places<'a>(names: &'a [String], known: &'a [SealedFile]) -> Vec<(u64, Place<'
         .collect();
     places.sort_by_key(|(base, _)| *base);
     places
+}
+
+/// The file of `known` that begins at `base`, as its object, if it has one.
+fn object_of(known: &[SealedFile], base: u64) -> Option<SealedFile> {
+    let mut known = known.iter();
+    let found = known.find(|file| file.base == base && file.object.is_some());
+    found.map(remote)
 }
 
 /// A file of which only the object is left.

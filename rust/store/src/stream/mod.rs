@@ -33,6 +33,7 @@ pub(crate) mod sealing;
 mod streams;
 mod tail;
 mod tier;
+mod tier_owner;
 mod tier_restore;
 pub(crate) mod tier_thread;
 mod tiering;

@@ -20,6 +20,7 @@ use crate::stream::sealing::SealRequest;
 use crate::stream::streams::{KnownMetrics, Partition, Stream, StreamOptions, Streams};
 use crate::stream::tail::Tail;
 use crate::stream::tier::StreamTier;
+use crate::stream::tier_owner;
 use crate::stream::tier_restore::restore;
 use crate::stream::typed::Typed;
 use crate::wal::batch::Batch;
@@ -132,6 +133,9 @@ struct SealedFiles {
     is_logged: bool,
 }
 
+/// The file index, the holds, the URL of the objects, and the object storage that is configured.
+type Kept = (FileIndex, Holds, Option<String>, Option<Arc<StreamTier>>);
+
 impl Opening<'_, '_> {
     fn stream(&mut self, found: &mut Found) -> Result<Stream, StoreError> {
         let store = uuid(self.index.store());
@@ -148,8 +152,10 @@ impl Opening<'_, '_> {
         if let Some((_, epoch)) = known {
             identity.epoch = identity.epoch.max(epoch);
         }
+        let tier = tier_of(found, &files.histories);
         if !is_new && (self.is_restored || !is_known || self.is_behind(&identity, &files, &holds)) {
             identity.epoch += 1;
+            claim(tier.as_deref(), &identity, &files.sealed)?;
         }
         self.record(&identity, known, &files.histories)?;
         if found.identity.as_ref() != Some(&identity) {
@@ -157,7 +163,8 @@ impl Opening<'_, '_> {
         }
         let index = FileIndex::new(Arc::clone(&found.folder), &files.sealed);
         let tier_url = files.sealed.tier.clone();
-        let stream = self.stream_of(found, identity, files.histories, (index, holds, tier_url))?;
+        let kept = (index, holds, tier_url, tier);
+        let stream = self.stream_of(found, identity, files.histories, kept)?;
         let is_moved = stream.tier_url != files.sealed.tier;
         let written: Vec<_> = files.sealed.partitions;
         let now = stream.partitions.iter().map(|partition| {
@@ -236,7 +243,7 @@ impl Opening<'_, '_> {
             });
         }
         for (partition, history) in (0..).zip(histories) {
-            let end = history.end_offset().max(history.earliest);
+            let end = history.sealed_end();
             if end > self.index.streams.sealed((stream, partition)) {
                 batch.push(&Record::Sealed {
                     stream,
@@ -270,9 +277,8 @@ impl Opening<'_, '_> {
         found: &Found,
         identity: StreamIdentity,
         histories: Vec<History>,
-        (index, holds, tier_url): (FileIndex, Holds, Option<String>),
+        (index, holds, tier_url, tier): Kept,
     ) -> Result<Stream, StoreError> {
-        let tier = tier_of(found);
         let partitions = self.partitions(identity.id, histories, tier.as_ref());
         let (key, seed) = key_and_seed(&identity)?;
         let aliases = known_aliases(&*found.folder, &partitions)?;
@@ -307,10 +313,28 @@ impl Opening<'_, '_> {
     }
 }
 
-/// The object storage that is configured for a stream.
-fn tier_of(found: &Found) -> Option<Arc<StreamTier>> {
+/// The object storage that is configured for a stream with these files.
+fn tier_of(found: &Found, histories: &[History]) -> Option<Arc<StreamTier>> {
     let options = found.definition.as_ref()?.tier.clone()?;
-    Some(Arc::new(StreamTier::new(&found.name, options)))
+    let ends = histories.iter().map(History::sealed_end).collect();
+    Some(Arc::new(StreamTier::new(&found.name, options, ends)))
+}
+
+/// Takes the objects of a stream over, before a new epoch begins: if the folder is an older copy, the rows behind its
+/// end are in object storage only, and the next files here would replace them there.
+///
+/// # Errors
+///
+/// The folder is older than the objects; object storage does not answer.
+fn claim(
+    tier: Option<&StreamTier>,
+    identity: &StreamIdentity,
+    sealed: &Sealed,
+) -> Result<(), StoreError> {
+    let Some(tier) = tier else {
+        return Ok(());
+    };
+    tier_owner::claim(tier, identity, sealed.objects().next().is_some()).map(|_| ())
 }
 
 fn key_and_seed(identity: &StreamIdentity) -> Result<(PartitionKey, u64), StoreError> {

@@ -110,6 +110,8 @@ pub(super) struct StreamTier {
     pub(super) options: TierOptions,
     /// Name of the stream.
     stream: String,
+    /// For each partition, the offset after the rows in files, as of the start.
+    pub(super) first_ends: Vec<u64>,
     /// Locked by the thread that uploads, also while it waits for the store. Lock order: before `Streams::work`.
     pub(super) state: Mutex<TierState>,
     /// Bytes uploaded since the start, and the problem of the last attempt.
@@ -130,10 +132,11 @@ pub(super) struct TierState {
 }
 
 impl StreamTier {
-    pub(super) fn new(stream: &str, options: TierOptions) -> Self {
+    pub(super) fn new(stream: &str, options: TierOptions, first_ends: Vec<u64>) -> Self {
         Self {
             options,
             stream: stream.to_owned(),
+            first_ends,
             state: Mutex::default(),
             told: Mutex::default(),
         }

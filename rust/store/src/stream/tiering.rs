@@ -8,11 +8,11 @@ use std::collections::HashSet;
 use std::io;
 
 use crate::error::StoreError;
-use crate::stream::identity::wrong;
-use crate::stream::manifest::{self, ALIASES, SEALED, STREAM, Sealed, SealedFile, StreamIdentity};
+use crate::stream::manifest::{self, ALIASES, SEALED, Sealed, SealedFile};
 use crate::stream::sealing::remove_due;
 use crate::stream::streams::{Stream, Streams, lock};
 use crate::stream::tier::{StreamTier, TierReport, TierState};
+use crate::stream::tier_owner;
 use crate::stream::upload::upload;
 
 impl Streams {
@@ -171,31 +171,11 @@ impl Stream {
 ///
 /// # Errors
 ///
-/// The objects are of another store or newer than this folder, or the objects that the index names are not there.
+/// Those of [`tier_owner::claim`].
 fn contact(stream: &Stream, tier: &StreamTier, now_us: u64) -> Result<TierState, StoreError> {
     let sealed = stream.sealed();
-    if !is_owned(stream, tier)? {
-        if sealed.objects().next().is_some() {
-            let problem = format!(
-                "its files are in object storage, but {} is empty: copy the objects there, or set url as it was",
-                tier.url()
-            );
-            return Err(wrong(&stream.identity.name, &problem));
-        }
-        own(stream, tier)?;
-    }
-    let published: Sealed = tier.read(SEALED)?.unwrap_or_default();
-    for (partition, (there, here)) in published.ends().zip(sealed.ends()).enumerate() {
-        if there > here {
-            let problem = format!(
-                "partition {partition} ends at {here} here, and at {there} in {}: this folder is an older copy. To \
-                 restore the rows, stop the broker and move streams/{} away",
-                tier.url(),
-                stream.identity.name
-            );
-            return Err(wrong(&stream.identity.name, &problem));
-        }
-    }
+    let has_objects = sealed.objects().next().is_some();
+    let published = tier_owner::claim(tier, &stream.identity, has_objects)?;
     let objects = tier.options.objects.list(&tier.path("data"));
     let objects = objects.map_err(|error| tier.failed("list", "data", error))?;
     let known = objects.into_iter().collect();
@@ -206,37 +186,6 @@ fn contact(stream: &Stream, tier: &StreamTier, now_us: u64) -> Result<TierState,
     schedule(&mut state, &[&published, &sealed], tier, now_us);
     state.published = Some(published);
     Ok(state)
-}
-
-/// Whether the store has the stream, of this store and not of a later epoch.
-fn is_owned(stream: &Stream, tier: &StreamTier) -> Result<bool, StoreError> {
-    let Some(found) = tier.read::<StreamIdentity>(STREAM)? else {
-        return Ok(false);
-    };
-    let own_identity = &stream.identity;
-    if found.store != own_identity.store || found.epoch > own_identity.epoch {
-        let problem = format!(
-            "{} belongs to store {} (epoch {}), this is store {} (epoch {}): another broker uses it, or took it over. \
-             Set another url",
-            tier.url(),
-            found.store,
-            found.epoch,
-            own_identity.store,
-            own_identity.epoch
-        );
-        return Err(wrong(&own_identity.name, &problem));
-    }
-    if found != *own_identity {
-        own(stream, tier)?;
-    }
-    Ok(true)
-}
-
-/// Writes the identity of the stream into the store.
-fn own(stream: &Stream, tier: &StreamTier) -> Result<(), StoreError> {
-    // INVARIANT: all keys are strings.
-    let text = serde_json::to_vec(&stream.identity).expect("texts and numbers");
-    tier.write(STREAM, &text)
 }
 
 /// The files to upload, oldest first: those that are not merged any more, and those that have waited for it.
@@ -294,9 +243,7 @@ fn publish(
 
 fn write_index(stream: &Stream, tier: &StreamTier, sealed: &Sealed) -> Result<(), StoreError> {
     // Another broker may have taken the objects over since.
-    if !is_owned(stream, tier)? {
-        own(stream, tier)?;
-    }
+    tier_owner::check(tier, &stream.identity)?;
     if let Some(aliases) = manifest::content(&*stream.folder, ALIASES)? {
         tier.write(ALIASES, &aliases)?;
     }
