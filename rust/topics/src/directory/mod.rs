@@ -311,7 +311,7 @@ impl Directory {
             return;
         }
         let mut shared = Vec::new();
-        filters.visit(None, usize::MAX, &mut |filter| {
+        filters.visit(&self.hasher, (0, usize::MAX), &mut |filter| {
             shared.extend(filter.share().map(|_| filter.clone()));
         });
         if shared.is_empty() {
