@@ -189,7 +189,7 @@ impl Shard {
             weighed: RefCell::default(),
             address_space: AddressSpace::default(),
             slowed: RefCell::default(),
-            recent_events: RefCell::default(),
+            recent_events: RefCell::new(RecentEvents::new(Instant::now())),
             active_traces: RefCell::default(),
             tasks: Cell::new(0),
             is_stop_announced: Cell::new(false),
