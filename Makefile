@@ -404,7 +404,7 @@ bench-broker: build .make/dev ## compare the broker with Mosquitto, one core eac
 	@$(BIN)/python -m benches.broker $(if $(DURABLE),--durable) $(if $(PEERS),--peers $(PEERS)) $(ARGS)
 
 counts: build .make/dev ## count allocations, page faults and instructions per message, bytes per idle connection; compare with baselines
-	@cargo test --quiet -p mqttcore-broker --test memory $(CARGO_ARGS) -- counts idle --nocapture
+	@cargo test --quiet -p mqttcore-broker --test memory $(CARGO_ARGS) -- counts blocks --nocapture
 	@$(BIN)/python -m pytest --quiet -rs -s tests/counts $(ARGS)
 
 bench-hooks: build .make/dev ## measure the cost of plugin hooks, beside goals (ARGS="--only revocation", --json, --quick)

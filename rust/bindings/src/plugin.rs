@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use mqttcore_broker::tls::{AlternativeName, ClientCertificate};
-use mqttcore_broker::{Action, AuthorizeRequest, EventKind, Login, Peer, PluginEvent};
+use mqttcore_broker::{Action, AuthorizeRequest, EventKind, Login, LoginExtras, Peer, PluginEvent};
 use mqttcore_codec::{ProtocolVersion, ReasonCode};
 use mqttcore_session::Secret;
 use pyo3::prelude::*;
@@ -122,6 +122,10 @@ impl PyLogin {
         is_certified: bool,
     ) -> Result<Self, CoreError> {
         let argument = |what: &str| CoreError::Argument(what.into());
+        let extras = LoginExtras {
+            will_topic: will_topic.map(Into::into),
+            user_properties,
+        };
         Ok(Self(Arc::new(Login {
             client_id: client_id.into(),
             version: ProtocolVersion::from_level(version)
@@ -136,8 +140,7 @@ impl PyLogin {
             clean_start,
             keep_alive_s: keep_alive,
             session_expiry_interval_s: session_expiry_interval,
-            will_topic: will_topic.map(Into::into),
-            user_properties: user_properties.into(),
+            extras: extras.shared(),
         })))
     }
 
@@ -220,13 +223,13 @@ impl PyLogin {
     /// Topic of the will, when there is one.
     #[getter]
     fn will_topic(&self) -> Option<&str> {
-        self.0.will_topic.as_deref()
+        self.0.will_topic()
     }
 
     /// User properties in their order.
     #[getter]
     fn user_properties(&self) -> Vec<(&str, &str)> {
-        let pairs = self.0.user_properties.iter();
+        let pairs = self.0.user_properties().iter();
         pairs
             .map(|(name, value)| (name.as_str(), value.as_str()))
             .collect()

@@ -67,7 +67,8 @@ pub use config::grants::{
 pub use config::hooks::{
     Action, AuthExchange, AuthorizeDecision, AuthorizeRequest, ControlRequest, DecidingHook,
     ExchangeReply, ExchangeStart, HookInterests, Hooks, LogLevel, LogLine, LogSubject, Login,
-    LoginDecision, NoHooks, PublishBatch, PublishDecision, Reply, StoredMessage, Trial,
+    LoginDecision, LoginExtras, NoHooks, PublishBatch, PublishDecision, Reply, StoredMessage,
+    Trial,
 };
 pub use config::measures::{AtomicHistogram, Histogram, HookCalls, Tally, is_plugin_named};
 pub use config::packet_hooks::{

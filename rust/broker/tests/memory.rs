@@ -2,6 +2,8 @@
 //!
 //! A test's own client is part of it and small. One test at a time, since there is one heap.
 
+#[path = "memory/blocks.rs"]
+mod blocks;
 #[path = "memory/budget.rs"]
 mod budget;
 mod common;
@@ -49,6 +51,7 @@ unsafe impl GlobalAlloc for Counting {
         PEAK.fetch_max(live, Ordering::Relaxed);
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         counts::count_allocation();
+        blocks::count_block(layout.size());
         ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
         CHECKPOINT_PAGES.fetch_add(usize::from(layout.size() == PAGE), Ordering::Relaxed);
         // SAFETY: the caller's contract about `layout` is passed on.
@@ -57,6 +60,7 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        blocks::count_out_block(layout.size());
         CHECKPOINT_PAGES.fetch_sub(usize::from(layout.size() == PAGE), Ordering::Relaxed);
         // SAFETY: the caller's contract about `pointer` and `layout` is passed on.
         unsafe { System.dealloc(pointer, layout) }
@@ -416,30 +420,6 @@ fn half_open_connections_are_cheap() {
     let each = heap.grown() / CONNECTIONS;
     assert!(each < 4 * KIB, "{each} bytes each");
     drop(silent);
-}
-
-/// 1.5 KB is the goal, with the allocator's own bytes.
-#[test]
-fn idle_clients_are_cheap() {
-    const CLIENTS: usize = 500;
-    let alone = Heap::alone();
-    let broker = start(one_shard());
-    v3("first").connect(&broker).disconnect();
-    let heap = Heap::count(&alone);
-
-    let clients: Vec<Client> = (0..CLIENTS)
-        .map(|index| {
-            let mut client = v3(&format!("idle-{index}")).connect(&broker);
-            client.subscribe(&format!("idle/{index}/+"), QoS::AtMostOnce);
-            client.ping();
-            client
-        })
-        .collect();
-
-    // Empty buffers are freed with the answers, not by the timer. About 100 bytes are the test's own client.
-    let each = heap.grown() / CLIENTS;
-    assert!(each <= 1_600, "{each} bytes each");
-    drop(clients);
 }
 
 /// A WebSocket costs the state of its frames, whatever came through it before.

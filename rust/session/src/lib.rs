@@ -91,6 +91,7 @@ mod inflight;
 mod limits;
 mod live;
 mod message;
+mod on_demand;
 mod outbound;
 mod packet_ids;
 mod queue;
@@ -124,6 +125,7 @@ pub use handshake::{Terms, connack_failure};
 pub use inflight::InFlightMessage;
 pub use limits::{PACKET_BYTES_MAX, QueuePolicy, ServerLimits};
 pub use message::Message;
+pub use on_demand::{Idle, OnDemand};
 pub use outbound::{Delivered, Delivery, QueueRoom};
 pub use request::{
     PublishRequest, PublishTopic, Request, SubscribeEntry, SubscribeRequest, UnsubscribeEntry,

@@ -1,7 +1,5 @@
 //! Optional state of a session: on the heap only during a connection or an open exchange.
 
-use std::ops::{Deref, DerefMut};
-
 use mqttcore_codec::PacketId;
 use mqttcore_topics::MountPoint;
 
@@ -12,6 +10,7 @@ use crate::deque::LazyDeque;
 use crate::event::SessionEvent;
 use crate::gate::{AckToken, HeldAcks};
 use crate::inflight::InFlight;
+use crate::on_demand::{Idle, OnDemand};
 use crate::packet_ids::PacketIdAllocator;
 use crate::queue::Outgoing;
 use crate::received::ReceivedIds;
@@ -128,7 +127,7 @@ impl ActiveState {
         controls: LazyDeque::EMPTY,
         backlog: LazyDeque::EMPTY,
         backlog_bytes: 0,
-        in_flight: OnDemand(None),
+        in_flight: OnDemand::NONE,
         packet_ids: PacketIdAllocator::ALL,
         dropped: AckToken::NONE,
         events: LazyDeque::EMPTY,
@@ -165,23 +164,8 @@ impl ActiveState {
     }
 }
 
-/// State that is on the heap only while it is needed.
-///
-/// While there is none, reading returns the idle state; the first write allocates it.
-#[derive(Debug)]
-pub(crate) struct OnDemand<T>(Option<Box<T>>);
-
 /// Optional state of a session: none for most kept sessions, since their clients are offline.
 pub(crate) type OptionalState = OnDemand<ActiveState>;
-
-/// A type that has an idle state.
-pub(crate) trait Idle: Sized + 'static {
-    /// The idle state.
-    const IDLE: Self;
-
-    /// The idle state, shared by all.
-    fn idle() -> &'static Self;
-}
 
 impl Idle for ActiveState {
     const IDLE: Self = Self::IDLE;
@@ -199,52 +183,11 @@ impl Idle for InFlight {
     }
 }
 
-impl<T> Default for OnDemand<T> {
-    fn default() -> Self {
-        Self(None)
-    }
-}
-
-impl<T> OnDemand<T> {
-    /// Heap bytes of the state, plus those that `of` counts.
-    pub(crate) fn heap_bytes(&self, of: impl FnOnce(&T) -> usize) -> usize {
-        let state = self.0.as_deref();
-        state.map_or(0, |state| size_of::<T>() + of(state))
-    }
-
-    /// The state, if it is allocated.
-    pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
-        self.0.as_deref_mut()
-    }
-
-    /// Frees the state.
-    pub(crate) fn clear(&mut self) {
-        self.0 = None;
-    }
-}
-
 impl OptionalState {
     /// Frees the state if nothing in it outlives a connection. Call it without a connection only.
     pub(crate) fn free_if_over(&mut self) {
-        if self.0.as_deref().is_some_and(ActiveState::is_over) {
+        if self.get_mut().is_some_and(|state| state.is_over()) {
             self.clear();
         }
-    }
-}
-
-impl<T: Idle> Deref for OnDemand<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        match &self.0 {
-            Some(state) => state,
-            None => T::idle(),
-        }
-    }
-}
-
-impl<T: Idle> DerefMut for OnDemand<T> {
-    fn deref_mut(&mut self) -> &mut T {
-        self.0.get_or_insert_with(|| Box::new(T::IDLE))
     }
 }

@@ -11,14 +11,18 @@ pub struct Subscription {
     pub options: Options,
 }
 
-/// Granted subscriptions, sorted by filter text.
+/// Granted subscriptions, sorted by filter text. As large as one of them.
 #[derive(Debug, Default)]
+#[expect(
+    clippy::box_collection,
+    reason = "a vector in place would add a word to each session"
+)]
 pub(crate) enum Subscriptions {
     #[default]
     None,
     /// The usual case, stored without allocation.
     One(Subscription),
-    Many(Vec<Subscription>),
+    Many(Box<Vec<Subscription>>),
 }
 
 /// Levels of a filter from the first `+` on.
@@ -29,7 +33,9 @@ pub(crate) fn wildcard_levels(filter: &SubscriptionFilter) -> u32 {
 impl Subscriptions {
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
-            Self::Many(held) => held.capacity() * size_of::<Subscription>(),
+            Self::Many(held) => {
+                size_of::<Vec<Subscription>>() + held.capacity() * size_of::<Subscription>()
+            }
             _ => 0,
         }
     }
@@ -81,7 +87,7 @@ impl Subscriptions {
             Self::One(held) => {
                 let mut both = vec![held];
                 both.insert(place, subscription);
-                Self::Many(both)
+                Self::Many(Box::new(both))
             }
             Self::Many(mut held) => {
                 held.insert(place, subscription);
@@ -101,5 +107,16 @@ impl Subscriptions {
             _ => *self = Self::None,
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subscriptions_are_as_large_as_one_of_them() {
+        assert_eq!(size_of::<Subscription>(), 16);
+        assert_eq!(size_of::<Subscriptions>(), size_of::<Subscription>());
     }
 }

@@ -4,17 +4,16 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use crate::levels::{is_match, split_level};
-use crate::sync::Arc;
+use crate::limits::MAX_BYTES;
+use crate::sync::text::SharedText;
 use crate::{TopicError, TopicLimits, TopicName};
 
-/// A checked topic filter. Owned and shared: a clone costs one reference count.
+/// A checked topic filter. Owned and shared, as large as a pointer: a clone costs one reference count.
 #[derive(Clone)]
-pub struct TopicFilter {
-    text: Arc<str>,
-    /// Offset of the filter in `text`: after `$share/name/`, or 0.
-    start: u16,
-    has_wildcard: bool,
-}
+pub struct TopicFilter(
+    /// The whole text; the filter starts after `$share/name/`, or at 0. It is marked if it contains a wildcard.
+    SharedText,
+);
 
 impl TopicFilter {
     /// Parses and checks `text`.
@@ -34,7 +33,7 @@ impl TopicFilter {
         start: u16,
         limits: &TopicLimits,
     ) -> Result<Self, TopicError> {
-        if text.len() > limits.bytes {
+        if text.len() > limits.bytes.min(MAX_BYTES) {
             return Err(TopicError::TooLong);
         }
         let filter = &text[usize::from(start)..];
@@ -42,47 +41,39 @@ impl TopicFilter {
         if has_wildcard {
             check_wildcards(filter)?;
         }
-        Ok(Self {
-            text: text.into(),
-            start,
-            has_wildcard,
-        })
+        Ok(Self(SharedText::new(text, start, has_wildcard)))
     }
 
     /// Returns the filter as text, without `$share/name/`.
     pub fn as_str(&self) -> &str {
-        &self.text[usize::from(self.start)..]
+        &self.0.as_str()[self.0.start()..]
     }
 
     pub(crate) fn whole_text(&self) -> &str {
-        &self.text
+        self.0.as_str()
     }
 
     pub(crate) fn start(&self) -> usize {
-        usize::from(self.start)
+        self.0.start()
     }
 
     /// Removes `$share/name/`, so that the whole text is the filter.
     pub(crate) fn into_unshared(self) -> Self {
-        if self.start == 0 {
+        if self.start() == 0 {
             return self;
         }
-        Self {
-            text: self.as_str().into(),
-            start: 0,
-            has_wildcard: self.has_wildcard,
-        }
+        Self(SharedText::new(self.as_str(), 0, self.has_wildcard()))
     }
 
     /// Whether the filter contains a wildcard.
     pub fn has_wildcard(&self) -> bool {
-        self.has_wildcard
+        self.0.is_marked()
     }
 
     /// Number of levels from the first `+` on; 0 without one. A search for a topic may visit all of them, whatever the
     /// topic's own levels are; levels before are those of the topic.
     pub fn wildcard_levels(&self) -> usize {
-        if !self.has_wildcard {
+        if !self.has_wildcard() {
             return 0;
         }
         let levels = self.as_str().split('/');
@@ -94,7 +85,7 @@ impl TopicFilter {
     /// A leading wildcard does not reach topics that begin with `$` [MQTT-4.7.2-1].
     pub fn matches(&self, topic: TopicName<'_>) -> bool {
         let filter = self.as_str();
-        if !self.has_wildcard {
+        if !self.has_wildcard() {
             return filter == topic.as_str();
         }
         if starts_wild(filter) {
@@ -141,11 +132,7 @@ impl TopicFilter {
 impl From<TopicName<'_>> for TopicFilter {
     /// The filter that matches this topic only; the limits of the name do not matter.
     fn from(topic: TopicName<'_>) -> Self {
-        Self {
-            text: topic.as_str().into(),
-            start: 0,
-            has_wildcard: false,
-        }
+        Self(SharedText::new(topic.as_str(), 0, false))
     }
 }
 

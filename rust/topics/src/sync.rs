@@ -7,6 +7,7 @@
 #[cfg(not(any(loom, shuttle)))]
 mod garbage;
 pub(crate) mod table;
+pub(crate) mod text;
 
 pub(crate) use mqttcore_slab::{self as slab, prefetch};
 

@@ -433,8 +433,7 @@ pub(super) mod tests {
             clean_start: true,
             keep_alive_s: 0,
             session_expiry_interval_s: 0,
-            will_topic: None,
-            user_properties: Arc::default(),
+            extras: None,
         };
         let subject = Subject::Login(Arc::new(login));
         let question = Question::new(subject, QuestionReply::LoginDecision(reply));

@@ -194,8 +194,7 @@ fn attach(
         shard.now(),
     );
     let expires_at = access.grant.expires_at;
-    link.grant_ends
-        .set(expires_at.map(|at| on_monotonic_clock(shard.now(), at)));
+    link.set_grant_ends(expires_at.map(|at| on_monotonic_clock(shard.now(), at)));
     identify(shard, client, login, access);
     let link = Rc::new(link);
     client.set_link(Some(Rc::clone(&link)));

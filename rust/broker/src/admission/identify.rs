@@ -16,7 +16,7 @@ use crate::admission::handshake::Handshake;
 use crate::admission::rejection::{RejectReason, RejectedClient};
 use crate::config::PeerIdentity;
 use crate::config::grants::ListenerCaps;
-use crate::config::hooks::{Login, LoginDecision, Reply, refusing};
+use crate::config::hooks::{Login, LoginDecision, LoginExtras, Reply, refusing};
 use crate::config::permissions::CompiledGrant;
 use crate::connection::login_limits::{LimitedLogin, is_failed_login};
 use crate::connection::proxy_header::InvalidProxyHeader;
@@ -142,6 +142,11 @@ impl Handshake<'_> {
             Some(id) => Arc::clone(id),
             None => Arc::from(assigned()),
         };
+        let will = request.will.as_ref();
+        let extras = LoginExtras {
+            will_topic: will.map(|will| will.message.topic().into()),
+            user_properties: owned(&request.user_properties),
+        };
         Login {
             client_id,
             version: request.version,
@@ -154,11 +159,7 @@ impl Handshake<'_> {
             clean_start: request.clean_start,
             keep_alive_s: request.keep_alive_s,
             session_expiry_interval_s: request.session_expiry_interval_s,
-            will_topic: request
-                .will
-                .as_ref()
-                .map(|will| Arc::from(will.message.topic())),
-            user_properties: shared(&request.user_properties),
+            extras: extras.shared(),
         }
     }
 
@@ -346,11 +347,8 @@ pub(super) fn unanswered(
     })
 }
 
-/// A copy that logins share; most have none, and no memory for it.
-fn shared(properties: &[(Box<str>, Box<str>)]) -> Arc<[(String, String)]> {
-    if properties.is_empty() {
-        return Arc::default();
-    }
+/// Copies user properties.
+fn owned(properties: &[(Box<str>, Box<str>)]) -> Vec<(String, String)> {
     let pairs = properties.iter();
     pairs
         .map(|(name, value)| (name.to_string(), value.to_string()))

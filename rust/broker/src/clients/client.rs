@@ -203,7 +203,7 @@ impl Client {
         self.link
             .borrow()
             .as_ref()
-            .map_or(0, |link| link.external_record.get())
+            .map_or(0, |link| link.external_record())
     }
 
     /// The queue policy of its grant or its listener, for its publishes to sessions with a full queue.
@@ -214,7 +214,10 @@ impl Client {
     /// Frees empty buffers of the session and of `link`, its connection.
     pub(crate) fn free_buffers(&self, link: &Link) {
         self.session.borrow_mut().shrink();
-        link.outbox.borrow_mut().shrink();
+        let mut outbox = link.outbox.borrow_mut();
+        if outbox.is_idle() {
+            outbox.clear();
+        }
     }
 
     /// Index of the listener of its connection; `None` if it has none.

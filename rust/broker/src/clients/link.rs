@@ -7,7 +7,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use mqttcore_codec::{ProtocolVersion, ReasonCode};
-use mqttcore_session::{AckToken, Cause, ChunkAccount, Control};
+use mqttcore_session::{AckToken, Cause, ChunkAccount, Control, OnDemand};
 use mqttcore_topics::TopicFilter;
 use tokio::sync::oneshot;
 
@@ -36,9 +36,20 @@ struct CachedAllow {
     until: Instant,
 }
 
-/// Cached permissions; most clients have none.
+/// State that most connections never have.
 #[derive(Default)]
-struct CachedAllows(Vec<CachedAllow>);
+struct RareState {
+    /// When the grant ends, on the monotonic clock.
+    grant_ends: Cell<Option<Instant>>,
+    /// Cached answers of plugins.
+    cached_allows: Cell<Vec<CachedAllow>>,
+    /// The token of the first page of the queue: no further page is read before it is confirmed.
+    first_page: Cell<AckToken>,
+    /// The last record sent to the external log that acknowledgements of this connection wait for, or [`LOST`].
+    external_record: Cell<u64>,
+    /// The last packets, while the connection ends and they wait for the store or Kafka.
+    last_packets: Cell<Option<LastPackets>>,
+}
 
 /// Maximum number of cached answers of one client; the oldest is dropped first.
 const CACHED_ALLOWS_MAX: usize = 64;
@@ -49,24 +60,15 @@ const CONNECTION_BYTES: usize = size_of::<Link>() + 768;
 /// Number of turns after which the memory of a connection is counted again.
 const WEIGHED_EVERY: u8 = 8;
 
-/// Value of [`Link::external_record`] after a record was lost: no acknowledgement is sent until the client reconnects.
+/// Value of [`Link::external_record()`] after a record was lost: no acknowledgement is sent until the client reconnects.
 pub(crate) const LOST: u64 = u64::MAX;
 
 /// One network connection, as the rest of the shard sees it.
 pub(crate) struct Link {
     pub(crate) version: ProtocolVersion,
-    /// When the grant ends, on the monotonic clock.
-    pub(crate) grant_ends: Cell<Option<Instant>>,
     /// Retained messages that are not sent yet.
     pub(crate) replays: RefCell<Replays>,
-    /// Cached answers of plugins.
-    cached_allows: Cell<Option<Box<CachedAllows>>>,
-    /// The token of the first page of the queue: no further page is read before it is confirmed.
-    pub(crate) first_page: Cell<AckToken>,
-    /// The last record sent to the external log that acknowledgements of this connection wait for, or [`LOST`].
-    pub(crate) external_record: Cell<u64>,
-    /// The last packets, while the connection ends and they wait for the store or Kafka.
-    pub(crate) last_packets: Cell<Option<Box<LastPackets>>>,
+    rare: OnceCell<Box<RareState>>,
     /// The client's Maximum Packet Size.
     pub(crate) packet_bytes: u32,
     /// The login of this connection; after a takeover the client has another one.
@@ -74,7 +76,7 @@ pub(crate) struct Link {
     /// Index of the listener that accepted it.
     pub(crate) listener: u16,
     pub(crate) connected_at: Instant,
-    pub(crate) outbox: RefCell<Outbox>,
+    pub(crate) outbox: RefCell<OnDemand<Outbox>>,
     /// Counts the messages that arrived over it; created with the first one.
     pub(crate) account: OnceCell<Arc<ChunkAccount>>,
     /// Rates and times.
@@ -149,12 +151,8 @@ impl Link {
     ) -> Self {
         Self {
             version,
-            grant_ends: Cell::default(),
             replays: RefCell::default(),
-            cached_allows: Cell::default(),
-            first_page: Cell::default(),
-            external_record: Cell::new(0),
-            last_packets: Cell::default(),
+            rare: OnceCell::new(),
             packet_bytes,
             login,
             listener,
@@ -182,18 +180,66 @@ impl Link {
         self.login.peer
     }
 
+    fn rare(&self) -> &RareState {
+        self.rare.get_or_init(Box::default)
+    }
+
+    /// When the grant ends, on the monotonic clock.
+    pub(crate) fn grant_ends(&self) -> Option<Instant> {
+        self.rare.get()?.grant_ends.get()
+    }
+
+    /// Sets when the grant ends.
+    pub(crate) fn set_grant_ends(&self, ends: Option<Instant>) {
+        if ends != self.grant_ends() {
+            self.rare().grant_ends.set(ends);
+        }
+    }
+
+    /// The token of the first page of the queue: no further page is read before it is confirmed.
+    pub(crate) fn first_page(&self) -> AckToken {
+        let rare = self.rare.get();
+        rare.map_or_else(AckToken::default, |rare| rare.first_page.get())
+    }
+
+    /// Sets the token of the first page.
+    pub(crate) fn set_first_page(&self, token: AckToken) {
+        self.rare().first_page.set(token);
+    }
+
+    /// The last record sent to the external log that acknowledgements of this connection wait for, or [`LOST`].
+    pub(crate) fn external_record(&self) -> u64 {
+        let rare = self.rare.get();
+        rare.map_or(0, |rare| rare.external_record.get())
+    }
+
+    /// Sets the record that acknowledgements wait for.
+    pub(crate) fn set_external_record(&self, number: u64) {
+        self.rare().external_record.set(number);
+    }
+
+    /// Holds the last packets back.
+    pub(crate) fn hold_last_packets(&self, last: LastPackets) {
+        self.rare().last_packets.set(Some(last));
+    }
+
+    /// Takes the last packets, if they were held back.
+    pub(crate) fn take_last_packets(&self) -> Option<LastPackets> {
+        self.rare.get()?.last_packets.take()
+    }
+
     /// Caches that a plugin allowed `action` on everything that `covers` covers.
     pub(crate) fn cache_allow(&self, action: Action, covers: TopicFilter, until: Instant) {
-        let mut cached = self.cached_allows.take().unwrap_or_default();
-        if cached.0.len() == CACHED_ALLOWS_MAX {
-            cached.0.remove(0);
+        let mut cached = self.rare().cached_allows.take();
+        if cached.len() == CACHED_ALLOWS_MAX {
+            cached.remove(0);
         }
-        cached.0.push(CachedAllow {
+        cached.push(CachedAllow {
             action,
             covers,
             until,
         });
-        self.cached_allows.set(Some(cached));
+        self.rare().cached_allows.set(cached);
     }
 
     /// Whether a cached answer allows `action` on the topic or filter that `is_covered` tests.
@@ -202,27 +248,32 @@ impl Link {
         action: Action,
         is_covered: impl Fn(&TopicFilter) -> bool,
     ) -> bool {
-        let Some(mut cached) = self.cached_allows.take() else {
+        let Some(rare) = self.rare.get() else {
             return false;
         };
+        let mut cached = rare.cached_allows.take();
+        if cached.is_empty() {
+            return false;
+        }
         let now = Instant::now();
-        cached.0.retain(|answer| now < answer.until);
-        let has_cached_allow = cached
-            .0
-            .iter()
-            .any(|answer| answer.action == action && is_covered(&answer.covers));
-        self.cached_allows.set(Some(cached));
+        cached.retain(|answer| now < answer.until);
+        let is_allowed =
+            |answer: &CachedAllow| answer.action == action && is_covered(&answer.covers);
+        let has_cached_allow = cached.iter().any(is_allowed);
+        rare.cached_allows.set(cached);
         has_cached_allow
     }
 
     /// Drops the cached answers, since they belong to an earlier grant.
     pub(crate) fn clear_allows(&self) {
-        self.cached_allows.take();
+        if let Some(rare) = self.rare.get() {
+            rare.cached_allows.take();
+        }
     }
 
     /// Whether Kafka rejected a message of this connection: no further acknowledgements are sent on it.
     pub(crate) fn has_lost_a_record(&self) -> bool {
-        self.external_record.get() == LOST
+        self.external_record() == LOST
     }
 
     /// Counts a turn of its task; returns whether memory is to be counted at its end. Tables change seldom: messages,
@@ -264,7 +315,8 @@ impl Link {
         let transport = usize::from(self.transport_kib.get()) * 1_024;
         let partial = self.partial_bytes.get() as usize;
         let measures = self.measures.heap_bytes();
-        CONNECTION_BYTES + transport + partial + measures + self.outbox.borrow().own_bytes()
+        let outbox = self.outbox.borrow().heap_bytes(Outbox::own_bytes);
+        CONNECTION_BYTES + transport + partial + measures + outbox
     }
 
     pub(crate) fn wake(&self) {

@@ -9,7 +9,7 @@ use std::io::IoSlice;
 use std::ops::Range;
 
 use mqttcore_codec::decode_var_int;
-use mqttcore_session::Chunk;
+use mqttcore_session::{Chunk, Idle};
 
 /// Maximum number of pieces in one `writev`.
 pub(crate) const PIECES: usize = 128;
@@ -20,8 +20,7 @@ const FIXED_HEADER_BYTES: usize = 5;
 /// Payloads below this size are copied, since that is cheaper than a reference.
 pub(crate) const SHARE_FROM_BYTES: usize = 1024;
 
-/// The write queue of one connection.
-#[derive(Default)]
+/// The write queue of one connection; on the heap only while the connection has something to write.
 pub(crate) struct Outbox {
     pieces: VecDeque<OutboxPiece>,
     /// Bytes of the front piece that are already written.
@@ -55,7 +54,33 @@ impl OutboxPiece {
     }
 }
 
+impl Idle for Outbox {
+    const IDLE: Self = Self {
+        pieces: VecDeque::new(),
+        written: 0,
+        bytes: 0,
+        owned: 0,
+        is_blocked: false,
+        packets: 0,
+    };
+
+    fn idle() -> &'static Self {
+        const { &Self::IDLE }
+    }
+}
+
+impl Default for Outbox {
+    fn default() -> Self {
+        Self::IDLE
+    }
+}
+
 impl Outbox {
+    /// Whether it is as a new one but for its memory.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.bytes == 0 && !self.is_blocked
+    }
+
     /// Bytes that are not written yet.
     pub(crate) fn len(&self) -> usize {
         self.bytes
@@ -217,13 +242,6 @@ impl Outbox {
         }
         let left = (self.bytes - count) as u128 * u128::from(self.packets);
         u32::try_from(left.div_ceil(self.bytes as u128)).unwrap_or(u32::MAX)
-    }
-
-    /// Frees the queue's memory if it is empty.
-    pub(crate) fn shrink(&mut self) {
-        if self.pieces.is_empty() {
-            self.pieces = VecDeque::new();
-        }
     }
 
     /// Copies queued bytes out of chunks that they would otherwise keep alive (docs/decisions.md, 18). New bytes are

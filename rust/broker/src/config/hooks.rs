@@ -293,13 +293,39 @@ pub struct Login {
     pub keep_alive_s: u16,
     /// Requested session expiry in seconds; `u32::MAX` never expires.
     pub session_expiry_interval_s: u32,
+    /// Will topic and user properties, if there are any.
+    pub extras: Option<Arc<LoginExtras>>,
+}
+
+/// Parts of a CONNECT that most clients do not send: one pointer in [`Login`] while there are none.
+#[derive(Clone, Debug, Default)]
+pub struct LoginExtras {
     /// Topic of the will, if there is one.
-    pub will_topic: Option<Arc<str>>,
+    pub will_topic: Option<Box<str>>,
     /// User properties of CONNECT in their order.
-    pub user_properties: Arc<[(String, String)]>,
+    pub user_properties: Vec<(String, String)>,
+}
+
+impl LoginExtras {
+    /// `None` if there is no will and no user property.
+    pub fn shared(self) -> Option<Arc<Self>> {
+        let is_empty = self.will_topic.is_none() && self.user_properties.is_empty();
+        (!is_empty).then(|| Arc::new(self))
+    }
 }
 
 impl Login {
+    /// Topic of the will, if there is one.
+    pub fn will_topic(&self) -> Option<&str> {
+        self.extras.as_ref()?.will_topic.as_deref()
+    }
+
+    /// User properties of CONNECT in their order.
+    pub fn user_properties(&self) -> &[(String, String)] {
+        let extras = self.extras.as_ref();
+        extras.map_or(&[], |extras| &extras.user_properties)
+    }
+
     /// The login of a client that has not connected since the start, made from its kept session.
     pub(crate) fn restored(
         client_id: Arc<str>,
@@ -319,8 +345,7 @@ impl Login {
             clean_start: false,
             keep_alive_s: 0,
             session_expiry_interval_s,
-            will_topic: None,
-            user_properties: Arc::default(),
+            extras: None,
         }
     }
 }

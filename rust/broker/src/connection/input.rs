@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::task::{Poll, ready};
 
 use mqttcore_codec::{Limits, frame_len};
-use mqttcore_session::Chunk;
+use mqttcore_session::{Chunk, Idle, OnDemand};
 
 use crate::connection::held_publishes::{HeldPublishes, TopicRules};
 use crate::connection::large_frame::LargeFrame;
@@ -22,14 +22,29 @@ use crate::shard::SCRATCH_BYTES;
 /// A partial frame up to this size is put before the next read; a larger one gets a buffer.
 pub(super) const PARTIAL_BYTES: usize = 4096;
 
-/// Input that is not handled yet.
-pub(super) struct Input {
+/// Input that is not handled yet; on the heap only while there is any.
+pub(super) struct Input(OnDemand<UnhandledInput>);
+
+/// The parts of [`Input`].
+struct UnhandledInput {
     /// A partial frame of at most [`PARTIAL_BYTES`].
     partial: Vec<u8>,
     /// A larger partial frame.
     large: Option<Box<LargeFrame>>,
     /// Complete frames after a paused step.
     unread: Option<Box<Unread>>,
+}
+
+impl Idle for UnhandledInput {
+    const IDLE: Self = Self {
+        partial: Vec::new(),
+        large: None,
+        unread: None,
+    };
+
+    fn idle() -> &'static Self {
+        const { &Self::IDLE }
+    }
 }
 
 /// Input that is complete after a read.
@@ -50,17 +65,24 @@ pub(super) struct Unread {
 impl Input {
     /// Input that a client sent after its CONNECT; `new_chunk` copies bytes into a chunk.
     pub(super) fn new(bytes: &[u8], new_chunk: impl FnOnce(&[u8]) -> Chunk) -> Self {
-        let unread = || Box::new(Unread::new(new_chunk(bytes)));
-        Self {
-            partial: Vec::new(),
-            large: None,
-            unread: (!bytes.is_empty()).then(unread),
+        let mut input = OnDemand::<UnhandledInput>::NONE;
+        if !bytes.is_empty() {
+            input.unread = Some(Box::new(Unread::new(new_chunk(bytes))));
+        }
+        Self(input)
+    }
+
+    /// Frees the memory of empty buffers.
+    pub(super) fn shrink(&mut self) {
+        let is_empty = self.0.partial.is_empty() && self.0.large.is_none();
+        if is_empty && self.0.unread.is_none() {
+            self.0.clear();
         }
     }
 
     /// Takes the unhandled frames.
     pub(super) fn take_unread(&mut self) -> Option<Box<Unread>> {
-        self.unread.take()
+        self.0.get_mut()?.unread.take()
     }
 
     /// Makes room for the next read of a large frame.
@@ -69,9 +91,11 @@ impl Input {
     ///
     /// The system has no memory, or no address space.
     pub(super) fn make_room(&mut self) -> Result<(), TryReserveError> {
-        self.large
-            .as_mut()
-            .map_or(Ok(()), |large| large.make_room())
+        self.large_mut().map_or(Ok(()), LargeFrame::make_room)
+    }
+
+    fn large_mut(&mut self) -> Option<&mut LargeFrame> {
+        self.0.get_mut()?.large.as_deref_mut()
     }
 
     /// Calls `read` with the buffer for the next bytes: `scratch` after the small partial frame, or the buffer of the
@@ -81,31 +105,33 @@ impl Input {
         scratch: &'s mut [u8],
         read: impl FnOnce(&mut [u8]) -> Poll<Result<ReadBytes, ReadEnd>>,
     ) -> Poll<Result<(ReadBytes, Option<Arrived<'s>>), ReadEnd>> {
-        if let Some(large) = &mut self.large {
+        if let Some(large) = self.large_mut() {
             let read = ready!(read(large.place()))?;
             large.fill(read.payload);
-            let complete = self.large.take_if(|large| large.is_complete());
+            let complete = self.0.large.take_if(|large| large.is_complete());
             let frame = complete.map(|large| Arrived::Frame(large.into_buffer()));
             return Poll::Ready(Ok((read, frame)));
         }
-        let partial = self.partial.len();
-        scratch[..partial].copy_from_slice(&self.partial);
+        let partial = self.0.partial.len();
+        scratch[..partial].copy_from_slice(&self.0.partial);
         let read = ready!(read(&mut scratch[partial..]))?;
-        self.partial.clear();
+        if partial > 0 {
+            self.0.partial.clear();
+        }
         let bytes = &scratch[..partial + read.payload];
         Poll::Ready(Ok((read, Some(Arrived::Read(bytes)))))
     }
 
     /// Whether the partial frame is larger than the read buffer.
     pub(super) fn is_large(&self) -> bool {
-        let large = self.large.as_ref();
+        let large = self.0.large.as_ref();
         large.is_some_and(|large| large.len() > SCRATCH_BYTES)
     }
 
     /// Memory of the partial frame in bytes.
     pub(super) fn partial_bytes(&self) -> usize {
-        let large = self.large.as_ref();
-        self.partial.capacity() + large.map_or(0, |large| large.bytes())
+        let large = self.0.large.as_ref();
+        self.0.partial.capacity() + large.map_or(0, |large| large.bytes())
     }
 
     /// Stores the unhandled frames of `batch`; `new_chunk` copies bytes into a chunk.
@@ -114,7 +140,9 @@ impl Input {
         batch: ReadBatch<'_>,
         new_chunk: impl FnOnce(&[u8]) -> Chunk,
     ) {
-        self.unread = batch.into_unread(new_chunk).map(Box::new);
+        if let Some(unread) = batch.into_unread(new_chunk) {
+            self.0.unread = Some(Box::new(unread));
+        }
     }
 
     /// Stores the partial frame at the end of `batch`; a large one may reserve its length in `space`.
@@ -125,12 +153,15 @@ impl Input {
         space: &AddressSpace,
     ) {
         let rest = batch.rest();
+        if rest.is_empty() {
+            return;
+        }
         // An invalid header is reported when it is decoded.
         match frame_len(rest, limits) {
             Ok(Some(len)) if rest.len() > PARTIAL_BYTES => {
-                self.large = Some(Box::new(LargeFrame::new(rest, len, space)));
+                self.0.large = Some(Box::new(LargeFrame::new(rest, len, space)));
             }
-            _ => self.partial.extend_from_slice(rest),
+            _ => self.0.partial.extend_from_slice(rest),
         }
     }
 }

@@ -55,11 +55,11 @@ pub(crate) fn send_disconnect(
             let _ = sender.send(());
         };
         journal::when_acknowledged(shard, client, Box::new(tell));
-        link.last_packets.set(Some(Box::new(LastPackets {
+        link.hold_last_packets(LastPackets {
             acknowledgements,
             safe,
             disconnect,
-        })));
+        });
     } else if let Some(disconnect) = disconnect {
         shard.trace_control(client, &link, &disconnect);
         link.push_control(shard, &disconnect);
@@ -68,7 +68,7 @@ pub(crate) fn send_disconnect(
 
 /// Puts the packets that [`send_disconnect`] held back into the outbox; returns false if there are none.
 pub(crate) async fn send_rest(shard: &Shard, client: &Client, link: &Link) -> bool {
-    let Some(last) = link.last_packets.take() else {
+    let Some(last) = link.take_last_packets() else {
         return false;
     };
     let is_safe = matches!(timeout(LONGEST, last.safe).await, Ok(Ok(())));

@@ -341,7 +341,7 @@ pub(super) fn change_grant(shard: &Rc<Shard>, client: &Rc<Client>, access: Compi
     identify(shard, client, client.login(), Arc::new(access));
     if let Some(link) = client.link() {
         link.clear_allows();
-        link.grant_ends.set(ends);
+        link.set_grant_ends(ends);
     }
     revoke_lost_rights(client, shard, None);
     arm(shard, client);

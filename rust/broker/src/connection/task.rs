@@ -10,8 +10,8 @@ mod packets;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use mqttcore_codec::{Limits, ProtocolVersion, ReasonCode};
-use mqttcore_session::Chunk;
+use mqttcore_codec::{Limits, ReasonCode};
+use mqttcore_session::{Chunk, Idle, OnDemand};
 
 use crate::clients::client::{Client, QueueLevel};
 use crate::clients::connections::ConnectionSlot;
@@ -41,16 +41,33 @@ struct Connection {
     link: Rc<Link>,
     transport: Transport,
     input: Input,
+    waits: OnDemand<Waits>,
+    throttle: Option<Box<RateLimit>>,
     limits: Limits,
-    version: ProtocolVersion,
+    /// The rate limit of retained messages; its state is in `waits`.
+    retained_bytes_per_second: u32,
+    control_packets: ControlPackets,
+}
+
+/// What a connection waits for besides its socket and its rate limit: hardly ever anything.
+struct Waits {
     /// A paused step; nothing is read from this client meanwhile.
     pause: Option<PendingRequest>,
-    throttle: Option<Box<RateLimit>>,
-    /// The rate limit of retained messages, and its state, which is created with the first of them.
-    retained_bytes_per_second: u32,
+    /// The state of the rate limit of retained messages, which is created with the first of them.
     retained: Option<Box<RateLimit>>,
-    control_packets: ControlPackets,
     reauthentication: Option<Box<Reauthentication>>,
+}
+
+impl Idle for Waits {
+    const IDLE: Self = Self {
+        pause: None,
+        retained: None,
+        reauthentication: None,
+    };
+
+    fn idle() -> &'static Self {
+        const { &Self::IDLE }
+    }
 }
 
 /// Starts the task of a connection whose CONNACK is already in its outbox.
@@ -71,14 +88,11 @@ pub(crate) fn spawn(
         link: Rc::clone(link),
         transport,
         input: Input::new(unread, |bytes| shard.new_chunk(link, bytes)),
-        limits: client.session.borrow().limits().after_connect(),
-        version: link.version,
-        pause: None,
+        waits: OnDemand::NONE,
         throttle: RateLimit::new(rates, client, None),
+        limits: client.session.borrow().limits().after_connect(),
         retained_bytes_per_second: rates.retained_bytes,
-        retained: None,
         control_packets: ControlPackets::new(rates.control_packets),
-        reauthentication: None,
     };
     tokio::task::spawn_local(ConnectionTask::new(connection, slot));
 }
@@ -118,7 +132,7 @@ impl Connection {
                 Poll::Pending => break false,
             }
         };
-        if self.reauthentication.is_some() {
+        if self.waits.reauthentication.is_some() {
             self.authenticate_again(cx)?;
         }
         let was_full = self.outbox_len() >= READ_BELOW_BYTES;
@@ -129,7 +143,7 @@ impl Connection {
         let is_settled = self.link.is_settling.get() && self.outbox_len() == 0;
         if is_settled {
             self.link.is_settling.set(false);
-            self.client.free_buffers(&self.link);
+            self.free_buffers();
         }
         self.update_levels(is_settled);
         let drained = was_full && self.outbox_len() < READ_BELOW_BYTES;
@@ -141,6 +155,21 @@ impl Connection {
             wake_after_others(cx);
         }
         Ok(())
+    }
+
+    /// Frees empty buffers.
+    fn free_buffers(&mut self) {
+        self.client.free_buffers(&self.link);
+        self.input.shrink();
+        self.link.partial_bytes.set(self.partial_bytes());
+        let Waits {
+            pause,
+            retained,
+            reauthentication,
+        } = &*self.waits;
+        if pause.is_none() && retained.is_none() && reauthentication.is_none() {
+            self.waits.clear();
+        }
     }
 
     /// Updates the availability of the client and the level of its queue, and reads on in a queue that is on the disk.
@@ -169,7 +198,8 @@ impl Connection {
         let bytes = retain::replay(&self.shard, &self.client);
         let per_second = self.retained_bytes_per_second;
         if bytes > 0 && per_second > 0 {
-            self.retained
+            self.waits
+                .retained
                 .get_or_insert_with(|| Box::new(RateLimit::of_retained(per_second)))
                 .spend_bytes(self.shard.now(), bytes);
         }
@@ -177,7 +207,9 @@ impl Connection {
 
     /// Pending until the rate limit allows retained messages again.
     fn poll_retained(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        poll_rate_limit(&mut self.retained, cx, &self.shard)
+        let retained = self.waits.get_mut();
+        let retained = retained.and_then(|waits| waits.retained.as_deref_mut());
+        poll_rate_limit(retained, cx, &self.shard)
     }
 
     fn outbox_len(&self) -> usize {
@@ -222,15 +254,18 @@ impl Connection {
 
     /// Ready if no step is paused and the rate limits allow a read.
     fn poll_pause(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, DisconnectCause> {
-        if let Some(pause) = &mut self.pause {
+        if let Some(waits) = self.waits.get_mut()
+            && let Some(pause) = &mut waits.pause
+        {
             let Poll::Ready(result) = pause.as_mut().poll(cx) else {
                 return Ok(Poll::Pending);
             };
-            self.pause = None;
+            waits.pause = None;
             result?;
             self.client.flush_session(&self.shard);
         }
-        Ok(poll_rate_limit(&mut self.throttle, cx, &self.shard))
+        let throttle = self.throttle.as_deref_mut();
+        Ok(poll_rate_limit(throttle, cx, &self.shard))
     }
 
     /// Reads once, after the partial frame of the last read, and handles the complete frames.
@@ -276,12 +311,9 @@ impl Connection {
     /// Counts the partial frame in the memory budget. If memory is short, a client that sends a frame larger than the
     /// read buffer is disconnected (abuse H03).
     fn count_partial(&mut self) -> Result<(), DisconnectCause> {
-        let bytes = self.input.partial_bytes();
-        let before = self
-            .link
-            .partial_bytes
-            .replace(u32::try_from(bytes).unwrap_or(u32::MAX));
-        if bytes <= before as usize || bytes <= PARTIAL_BYTES {
+        let bytes = self.partial_bytes();
+        let before = self.link.partial_bytes.replace(bytes);
+        if bytes <= before || bytes as usize <= PARTIAL_BYTES {
             return Ok(());
         }
         self.client.weigh(&self.shard);
@@ -289,6 +321,10 @@ impl Connection {
             return Ok(());
         }
         Err(self.refuse_packet())
+    }
+
+    fn partial_bytes(&self) -> u32 {
+        u32::try_from(self.input.partial_bytes()).unwrap_or(u32::MAX)
     }
 
     /// Counts and logs a packet that there is no memory for; returns why the client is disconnected.
@@ -311,11 +347,12 @@ impl Connection {
 
     /// Advances a re-authentication; after its success the rates of the new grant apply.
     fn authenticate_again(&mut self, cx: &mut Context<'_>) -> Result<(), DisconnectCause> {
-        let Some(begun) = &mut self.reauthentication else {
+        let waits = self.waits.get_mut();
+        let Some(begun) = waits.and_then(|waits| waits.reauthentication.as_mut()) else {
             return Ok(());
         };
         if let Poll::Ready(end) = begun.poll(cx, &self.shard, &self.client) {
-            self.reauthentication = None;
+            self.waits.reauthentication = None;
             end?;
             let before = self.throttle.take();
             let rates = ClientRates::of(&self.shard.config(), self.link.peer().ip());
@@ -340,7 +377,9 @@ impl Connection {
                 }
             };
             self.shard.metrics().bytes_sent.add(written.raw as u64);
-            self.link.outbox.borrow_mut().advance(written.payload);
+            if let Some(outbox) = self.link.outbox.borrow_mut().get_mut() {
+                outbox.advance(written.payload);
+            }
             raw += written.raw;
             bytes += written.payload;
         }
@@ -374,11 +413,10 @@ impl Connection {
 
 /// Ready if `throttle` allows more, or if there is none.
 fn poll_rate_limit(
-    throttle: &mut Option<Box<RateLimit>>,
+    throttle: Option<&mut RateLimit>,
     cx: &mut Context<'_>,
     shard: &Shard,
 ) -> Poll<()> {
-    let throttle = throttle.as_mut();
     throttle.map_or(Poll::Ready(()), |throttle| {
         throttle.poll_ready(cx, shard.now())
     })
@@ -398,11 +436,11 @@ mod tests {
     #[test]
     fn what_an_idle_connection_holds_stays_small() {
         assert!(
-            size_of::<Connection>() <= 192,
+            size_of::<Connection>() <= 128,
             "{}",
             size_of::<Connection>()
         );
-        assert!(size_of::<Client>() <= 232, "{}", size_of::<Client>());
-        assert!(size_of::<Link>() <= 248, "{}", size_of::<Link>());
+        assert!(size_of::<Client>() <= 216, "{}", size_of::<Client>());
+        assert!(size_of::<Link>() <= 152, "{}", size_of::<Link>());
     }
 }

@@ -86,6 +86,6 @@ fn since(shard: &Rc<Shard>, before: Option<EventPosition>) -> (Vec<PastEvent>, u
         Some(before) => recent.since(before, EVENTS_AT_ONCE),
         None => (Vec::new(), 0),
     };
-    let events = events.iter().map(|event| past(now, event)).collect();
+    let events = events.into_iter().map(|event| past(now, event)).collect();
     (events, left_out, recent.position())
 }

@@ -62,8 +62,8 @@ pub(crate) fn produce(shard: &Shard, publication: &Publication<'_>, targets: &[T
         };
         let origin = RecordOrigin::Publisher(Rc::clone(client), Rc::clone(&connection));
         let number = queue.push(stream, message, source, origin);
-        if connection.external_record.get() != LOST {
-            connection.external_record.set(number);
+        if !connection.has_lost_a_record() {
+            connection.set_external_record(number);
         }
     }
 }
@@ -193,7 +193,7 @@ fn tell(shard: &Shard, publisher: RecordOrigin, lost: LostRecord) {
         }
         RecordOrigin::Publisher(client, link) => {
             tell_lost(shard, &client, &lost);
-            link.external_record.set(LOST);
+            link.set_external_record(LOST);
             if client.has_link(&link) {
                 link.close(Cause::Administrative, ReasonCode::SERVER_BUSY);
             }

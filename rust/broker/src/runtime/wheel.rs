@@ -13,7 +13,7 @@ const SLOT_BITS: usize = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
 /// Later deadlines are stored at the horizon (19 days), and armed again when they fire.
 const HORIZON: u64 = 1 << (SLOT_BITS * LEVELS);
-const UNARMED: u64 = u64::MAX;
+const UNARMED: u32 = u32::MAX;
 /// Number of stale entries below which no sweep starts.
 const STALE: usize = 1_024;
 
@@ -23,8 +23,9 @@ pub(crate) struct Wheel {
     /// The last tick whose deadlines have fired.
     tick: u64,
     slots: Vec<Vec<Entry>>,
-    /// The tick that each key is armed for; entries with another tick are stale.
-    armed: Vec<u64>,
+    /// The tick that each key is armed for; entries with another tick are stale. Ticks have 32 bits, since each client
+    /// has some of them: 13 years.
+    armed: Vec<u32>,
     /// Entries in all slots, including stale ones.
     entries: usize,
 }
@@ -32,7 +33,7 @@ pub(crate) struct Wheel {
 #[derive(Clone, Copy)]
 struct Entry {
     key: u32,
-    due: u64,
+    due: u32,
 }
 
 impl Wheel {
@@ -53,6 +54,7 @@ impl Wheel {
             self.armed.resize(index + 1, UNARMED);
         }
         let due = self.tick_at_or_after(at).max(self.tick + 1);
+        let due = u32::try_from(due).unwrap_or(UNARMED - 1);
         if self.armed[index] <= due {
             return;
         }
@@ -131,11 +133,12 @@ impl Wheel {
     }
 
     fn insert(&mut self, entry: Entry) {
-        let ahead = entry.due.saturating_sub(self.tick);
+        let due = u64::from(entry.due);
+        let ahead = due.saturating_sub(self.tick);
         let place = if ahead >= HORIZON {
             self.tick + HORIZON - 1
         } else {
-            entry.due
+            due
         };
         let mut level = 0;
         while level + 1 < LEVELS && ahead >= 1 << (SLOT_BITS * (level + 1)) {

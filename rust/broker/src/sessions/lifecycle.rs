@@ -133,7 +133,7 @@ pub(crate) fn arm(shard: &Shard, client: &Client) {
         .as_ref()
         .and_then(|link| link.measures.blocked_since())
         .map(|since| since + shard.config().stall_deadline);
-    let ends = link.and_then(|link| link.grant_ends.get());
+    let ends = link.and_then(|link| link.grant_ends());
     let session = client.session.borrow().poll_timeout();
     let spill = paging::deadline(shard, client);
     if let Some(at) = [stall, ends, session, spill].into_iter().flatten().min() {
@@ -165,7 +165,7 @@ pub(crate) fn handle_timeout(shard: &Rc<Shard>, slot: u32) {
         } else if is_stalled {
             shard.metrics().stalled.add(1);
             link.close(Closing::STALLED.cause, Closing::STALLED.reason);
-        } else if link.grant_ends.get().is_some_and(|at| now >= at) {
+        } else if link.grant_ends().is_some_and(|at| now >= at) {
             link.close(Cause::Administrative, ReasonCode::MAXIMUM_CONNECT_TIME);
         }
     }

@@ -143,7 +143,7 @@ pub(crate) fn is_first_page_due(shard: &Shard, client: &Client) -> bool {
         paging.is_greeting && paging.from == 0 && (paging.unsettled > 0 || paging.is_reading)
     };
     pagings.of(client).is_some_and(is_due)
-        || !client.session.borrow().is_confirmed(link.first_page.get())
+        || !client.session.borrow().is_confirmed(link.first_page())
 }
 
 /// A shard has reached the barrier.
@@ -225,7 +225,7 @@ fn page_arrived(shard: &Rc<Shard>, handle: Handle, serial: u64, page: &QueuePage
         shard.pagings.borrow_mut().stop(&client);
     }
     if is_first && let Some(link) = client.link() {
-        link.first_page.set(client.session.borrow().last_token());
+        link.set_first_page(client.session.borrow().last_token());
     }
     lifecycle::handle_events(shard, &client);
     lifecycle::confirm(shard, &client);

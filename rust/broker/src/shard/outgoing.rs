@@ -51,13 +51,14 @@ impl Client {
         metrics.tallies.messages_sent.count(QoS::AtMostOnce);
         let payload = message.payload_range().len();
         metrics.payload_bytes_sent.add(payload as u64);
-        let mut outbox = link.outbox.borrow_mut();
+        let mut borrowed = link.outbox.borrow_mut();
+        let outbox: &mut Outbox = &mut borrowed;
         let was_empty = outbox.is_empty();
         outbox.push_shared(chunk, frame);
         if chunk.stamp() != 0 {
             shard.begin_delivery(link, QoS::AtMostOnce, chunk.stamp(), outbox.len());
         }
-        drop((outbox, session));
+        drop((borrowed, session));
         self.after_push(shard, link, was_empty);
         true
     }

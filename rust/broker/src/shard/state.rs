@@ -194,7 +194,7 @@ impl Shard {
             weighed: RefCell::default(),
             address_space: AddressSpace::default(),
             slowed: RefCell::default(),
-            recent_events: RefCell::default(),
+            recent_events: RefCell::new(RecentEvents::new(Instant::now())),
             active_traces: RefCell::default(),
             delivery_observers: RefCell::default(),
             are_deliveries_plain: Cell::new(are_deliveries_plain),

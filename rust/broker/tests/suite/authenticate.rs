@@ -227,8 +227,8 @@ fn the_plugin_sees_what_the_client_sent() {
         (login.keep_alive_s, login.session_expiry_interval_s),
         (33, 44)
     );
-    assert_eq!(login.will_topic.as_deref(), Some("last/words"));
-    assert_eq!(*login.user_properties, [(String::new(), "blue".into())]);
+    assert_eq!(login.will_topic(), Some("last/words"));
+    assert_eq!(*login.user_properties(), [(String::new(), "blue".into())]);
     assert!(!format!("{login:?}").contains("secret"));
 }
 

@@ -1,17 +1,17 @@
 //! Lists all subscriptions, in several calls.
 
 use super::Directory;
-use super::filters::FilterKey;
 use crate::subscribers::{PackedSubscription, group_of, parts, set};
 use crate::sync::pin;
 use crate::{Options, SubscriberId, SubscriptionFilter};
 
 /// Position of a listing. It holds no version, so it may be kept for any time.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Listing {
     /// The next subscriber, or the one whose filters are listed partly.
     number: u32,
-    after: Option<FilterKey>,
+    /// The hash from which on its filters are left.
+    from: u64,
 }
 
 impl Directory {
@@ -30,27 +30,24 @@ impl Directory {
     ) -> Option<Listing> {
         let Listing {
             mut number,
-            mut after,
-        } = listing.unwrap_or(Listing {
-            number: 0,
-            after: None,
-        });
+            mut from,
+        } = listing.unwrap_or_default();
         let mut budget = limit.max(1);
         while number < self.clients.numbers() {
             if budget == 0 {
-                return Some(Listing { number, after });
+                return Some(Listing { number, from });
             }
             let mut seen = 0;
-            after = self.list_one(
+            let next = self.list_one(
                 SubscriberId(number),
-                after.as_ref(),
-                budget,
+                (from, budget),
                 &mut |handle, filter, options| {
                     seen += 1;
                     visit(handle, filter, options);
                 },
             );
-            number += u32::from(after.is_none());
+            number += u32::from(next.is_none());
+            from = next.unwrap_or(0);
             budget = budget.saturating_sub(seen.max(1));
         }
         None
@@ -59,13 +56,12 @@ impl Directory {
     fn list_one(
         &self,
         id: SubscriberId,
-        after: Option<&FilterKey>,
-        limit: usize,
+        part: (u64, usize),
         visit: &mut dyn FnMut(u64, &SubscriptionFilter, Options),
-    ) -> Option<FilterKey> {
+    ) -> Option<u64> {
         let filters = self.clients.filters(id)?;
         let handle = self.clients.handle(id)?;
-        filters.visit(after, limit, &mut |filter| {
+        filters.visit(&self.hasher, part, &mut |filter| {
             if let Some(options) = self.options(id, filter) {
                 visit(handle, filter, options);
             }

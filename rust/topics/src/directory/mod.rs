@@ -201,8 +201,9 @@ impl Directory {
             let Some(id) = self.clients.next_removed() else {
                 break;
             };
-            budget -= self.clean_one(id, budget.min(CLEANING_BATCH), gone);
-            self.help_reclaim();
+            let cleaned = self.clean_one(id, budget.min(CLEANING_BATCH), gone);
+            budget -= cleaned;
+            self.help_reclaim(cleaned);
         }
         self.clients.removed_subscriptions.load(Relaxed) // ORDERING: a count that orders nothing.
     }
@@ -295,7 +296,7 @@ impl Directory {
             }
         }
         drop(filters);
-        self.help_reclaim();
+        self.help_reclaim(outcomes.len());
         outcomes
     }
 
@@ -311,7 +312,7 @@ impl Directory {
             return;
         }
         let mut shared = Vec::new();
-        filters.visit(None, usize::MAX, &mut |filter| {
+        filters.visit(&self.hasher, (0, usize::MAX), &mut |filter| {
             shared.extend(filter.share().map(|_| filter.clone()));
         });
         if shared.is_empty() {
@@ -321,7 +322,7 @@ impl Directory {
         let steps = shared.iter().map(|filter| (filter, step));
         self.publish(id, &steps, &pin());
         drop(filters);
-        self.help_reclaim();
+        self.help_reclaim(shared.len());
     }
 
     /// Makes and publishes versions until no other writer was faster.
@@ -370,10 +371,11 @@ impl Directory {
     /// Keeps the garbage within its budget: helps to reclaim it, then waits for readers that delay that.
     ///
     /// The wait is limited, since a reader may itself wait for the caller. There is none if this thread holds a pin:
-    /// it would wait for itself.
-    fn help_reclaim(&self) {
+    /// it would wait for itself. `steps` of the last commit: a large one ends the epoch by itself, since it replaced as
+    /// many blocks as small ones together.
+    fn help_reclaim(&self, steps: usize) {
         let changes = self.changes.load(Relaxed); // ORDERING: Relaxed: any number will do.
-        if changes.is_multiple_of(CHANGES_AN_EPOCH) {
+        if changes.is_multiple_of(CHANGES_AN_EPOCH) || steps as u64 >= CHANGES_AN_EPOCH {
             end_epoch();
         }
         if self.garbage.bytes() <= HELP_BYTES {

@@ -16,7 +16,9 @@ use crate::sessions::loading;
 impl Connection {
     /// Sends the reason to the client, detaches its session, and closes the connection.
     pub(super) async fn finish(mut self, end: DisconnectCause, _slot: ConnectionSlot) {
-        self.reauthentication = None;
+        if let Some(waits) = self.waits.get_mut() {
+            waits.reauthentication = None;
+        }
         if let Some(login) = LimitedLogin::of(&self.shard, &self.client.login()) {
             login.succeed(&self.shard);
         }

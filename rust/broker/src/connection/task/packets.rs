@@ -84,7 +84,7 @@ impl Connection {
 
     /// Handles the next frame; returns false if it is incomplete.
     fn handle_frame(&mut self, batch: &mut ReadBatch<'_>) -> Result<bool, DisconnectCause> {
-        let decoded = decode(batch.rest(), self.version, &self.limits);
+        let decoded = decode(batch.rest(), self.link.version, &self.limits);
         let is_publish = matches!(decoded, Ok(None | Some((Packet::Publish(_), _))));
         if !is_publish && !batch.held.is_empty() {
             // They take effect before this packet.
@@ -127,7 +127,7 @@ impl Connection {
     #[cold]
     fn pause_until_loaded(&mut self) {
         let over = loading::loaded(Rc::clone(&self.shard));
-        self.pause = Some(Box::pin(async {
+        self.waits.pause = Some(Box::pin(async {
             over.await;
             Ok(())
         }));
@@ -152,7 +152,7 @@ impl Connection {
     /// Asks the plugins about the publishes that wait for them; the client is not read meanwhile.
     fn settle_held(&mut self, batch: &mut ReadBatch<'_>) {
         if !batch.held.is_empty() {
-            self.pause = Some(batch.held.settle(&self.shard, &self.client));
+            self.waits.pause = Some(batch.held.settle(&self.shard, &self.client));
         }
     }
 
@@ -166,7 +166,7 @@ impl Connection {
             return Err(cause);
         }
         let settled = batch.held.settle(&self.shard, &self.client);
-        self.pause = Some(Box::pin(async {
+        self.waits.pause = Some(Box::pin(async {
             settled.await?;
             Err(cause)
         }));
@@ -175,7 +175,7 @@ impl Connection {
 
     /// Whether later frames must wait: for a paused step, for the rate limit, or for the next turn.
     fn must_stop(&self, batch: &ReadBatch<'_>) -> bool {
-        self.pause.is_some() || batch.publishes >= batch.allowed || self.shard.is_turn_over()
+        self.waits.pause.is_some() || batch.publishes >= batch.allowed || self.shard.is_turn_over()
     }
 
     fn handle_request<'b>(
@@ -193,7 +193,9 @@ impl Connection {
             }
             Request::Subscribe(request) => {
                 self.count_filters(request.entries.len());
-                self.pause = subscribe(&self.shard, &self.client, request);
+                if let Some(pause) = subscribe(&self.shard, &self.client, request) {
+                    self.waits.pause = Some(pause);
+                }
                 Ok(())
             }
             Request::Unsubscribe(request) => {
@@ -204,11 +206,11 @@ impl Connection {
             Request::Disconnect(cause) => Err(DisconnectCause::Left(cause)),
             Request::Reauthenticate { data } => {
                 let begun = Reauthentication::begin(&self.shard, &self.client, data)?;
-                self.reauthentication = Some(Box::new(begun));
+                self.waits.reauthentication = Some(Box::new(begun));
                 Ok(())
             }
             Request::Authenticate { data } => {
-                if let Some(begun) = &mut self.reauthentication {
+                if let Some(begun) = &mut self.waits.reauthentication {
                     begun.proceed(data);
                 }
                 Ok(())
@@ -248,7 +250,9 @@ impl Connection {
             message,
         };
         let places = (&mut batch.together, &mut batch.held, &mut batch.rules);
-        self.pause = publish(&self.shard, &self.client, places, incoming);
+        if let Some(pause) = publish(&self.shard, &self.client, places, incoming) {
+            self.waits.pause = Some(pause);
+        }
     }
 }
 

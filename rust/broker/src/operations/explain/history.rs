@@ -60,7 +60,7 @@ pub struct PastEvents {
 }
 
 impl BrokerHandle {
-    /// Lets the shards record recent events from now on, in at most 2 MiB together.
+    /// Lets the shards record recent events from now on, in at most 768 KiB together.
     pub fn record_events(&self) {
         if let Some(engine) = self.engine() {
             engine.record_events();
@@ -81,7 +81,7 @@ impl BrokerHandle {
                 let topic = query.topic.as_deref().map(AskedTopic::new);
                 let matching = events
                     .newest_first()
-                    .filter(|event| query.covers(now, event, topic.as_ref()));
+                    .filter(|event| query.covers(now, *event, topic.as_ref()));
                 let matching = matching.take(query.limit + 1);
                 let matching: Vec<_> = matching.map(|event| past(now, event)).collect();
                 let complete_for = events.lost_until().map(|lost| now.duration_since(lost));
@@ -108,9 +108,9 @@ impl BrokerHandle {
 }
 
 impl EventQuery {
-    fn covers(&self, now: Instant, event: &RecentEvent, topic: Option<&AskedTopic<'_>>) -> bool {
+    fn covers(&self, now: Instant, event: RecentEvent<'_>, topic: Option<&AskedTopic<'_>>) -> bool {
         let is_recent = |since: &Duration| now.duration_since(event.last) <= *since;
-        let is_of_client = |id: &String| *event.client_id == **id;
+        let is_of_client = |id: &String| **event.client_id == **id;
         self.since.as_ref().is_none_or(is_recent)
             && self.client_id.as_ref().is_none_or(is_of_client)
             && topic.is_none_or(|topic| topic.is_of(event))
@@ -131,8 +131,8 @@ impl<'t> AskedTopic<'t> {
     }
 
     /// Whether an event is about messages on the topic.
-    fn is_of(&self, event: &RecentEvent) -> bool {
-        let Some(own) = event.topic.as_deref() else {
+    fn is_of(&self, event: RecentEvent<'_>) -> bool {
+        let Some(own) = event.topic else {
             return true;
         };
         let matches = |topic| {
@@ -143,14 +143,14 @@ impl<'t> AskedTopic<'t> {
     }
 }
 
-pub(in crate::operations) fn past(now: Instant, event: &RecentEvent) -> PastEvent {
+pub(in crate::operations) fn past(now: Instant, event: RecentEvent<'_>) -> PastEvent {
     PastEvent {
         first_age: now.duration_since(event.first),
         last_age: now.duration_since(event.last),
         count: event.count,
         kind: event.kind.name(),
-        client_id: Arc::clone(&event.client_id),
-        topic: event.topic.clone(),
+        client_id: Arc::clone(event.client_id),
+        topic: event.topic.map(Box::from),
         why: event.why,
         reason: event.reason,
     }
