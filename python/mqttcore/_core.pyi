@@ -365,6 +365,9 @@ class Engine:
     def set_degraded_plugins(self, reasons: Sequence[str], /) -> None:
         """Replace the reports of degraded plugins."""
 
+    def places(self, settings: Settings, /) -> list[int | None]:
+        """Return which of the listeners of ``settings`` each bound one would be after a reload."""
+
     def reload(self, settings: Settings, queues: HookQueues, /) -> list[int | None]:
         """Take new limits, grants and plugins into force; sockets and shards stay.
 

@@ -98,17 +98,20 @@ class Faults:
         if place.line and (place.source, place.line) in self._garbled:
             return
         text = "; ".join([what, *(note for note in notes if note)])
-        self._found.append((place, f"{place}: {key}: {text}" if key else f"{place}: {text}"))
+        self._found.append((place, f"{key}: {text}" if key else text))
 
     def lines(self) -> list[str]:
+        """Each fault with its place, in the order of `placed`."""
+        return [f"{place}: {text}" for place, text in self.placed()]
+
+    def placed(self) -> list[tuple[Place, str]]:
         """Each fault once; those of a file from top to bottom, files by name."""
 
         def position(found: tuple[Place, str]) -> tuple[str, int, int]:
             place = found[0]
             return place.source if place.line else "", place.line, place.column
 
-        ordered = sorted(self._found, key=position)
-        return list(dict.fromkeys(text for _, text in ordered))
+        return list(dict.fromkeys(sorted(self._found, key=position)))
 
     def __len__(self) -> int:
         return len(self._found)

@@ -247,14 +247,29 @@ class Broker:
         """Replaces settings and plugins; returns what changed, and the plugins from before."""
         places = self._started().reload(new, plugin_host.queues)
         old, self._plugin_host = self._plugin_host, plugin_host
-        bound = [None if place is None else new.listeners[place] for place in places]
-        both = Bound(before=self._bound, after=bound)
-        found = changes(self._settings, new, begun=self._begun, bound=both)
+        found, bound = self._changes(new, places)
         self._settings, self._bound = new, bound
         if old is not None:
             old.close()
         plugin_host.tell_health_to(self._tell_health)
         return found, old
+
+    def preview(self, new: Settings) -> Changes:
+        """What a `reload` with these settings would change; nothing changes.
+
+        Raises:
+            StoppedError: the broker does not run.
+        """
+        with self._lock:
+            return self._changes(new, self._started().places(new))[0]
+
+    def _changes(
+        self, new: Settings, places: Sequence[int | None]
+    ) -> tuple[Changes, list[Listener | None]]:
+        """What changes, and the new listener of each socket; its index is in ``places``."""
+        bound = [None if place is None else new.listeners[place] for place in places]
+        both = Bound(before=self._bound, after=bound)
+        return changes(self._settings, new, begun=self._begun, bound=both), bound
 
     def publish(
         self,

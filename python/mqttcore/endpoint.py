@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mqttcore.broker import Broker
-from mqttcore.errors import ConfigError, MqttError
+from mqttcore.config.faults import fault_items
+from mqttcore.errors import MqttError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mqttcore.changes import Changes
     from mqttcore.config.reading import Loaded
     from mqttcore.plugin.host import PluginHost
     from mqttcore.plugin.no_plugins import NoPlugins
@@ -48,13 +50,14 @@ class Actions:
         return [vars(key) for key in effective(self.loaded)]
 
     def check(self, text: str) -> object:
-        """Errors and warnings of another configuration."""
+        """Errors and warnings of another configuration, and what a reload would change."""
         try:
-            warnings = Broker(self.read(text or None).settings).check()
+            settings = self.read(text or None).settings
+            warnings = Broker(settings).check()
         except MqttError as error:
-            faults = error.faults if isinstance(error, ConfigError) else [str(error)]
-            return {"errors": list(faults), "warnings": []}
-        return {"errors": [], "warnings": warnings}
+            none: dict[str, object] = {"warnings": [], "changed": [], "needs_restart": []}
+            return {"errors": fault_items(error), **none}
+        return {"errors": [], "warnings": warnings, **named(self.broker.preview(settings))}
 
     def risks(self, _: str) -> object:
         """The risks of the settings in force, as warnings of the endpoint."""
@@ -67,8 +70,7 @@ class Actions:
 
     def reload(self, _: str) -> object:
         """Reads the configuration again."""
-        found = self.broker.reload_origin()
-        return {"changed": list(found.applied), "needs_restart": list(found.restart)}
+        return named(self.broker.reload_origin())
 
     def invalidate(self, text: str) -> object:
         """Invalidates the rights of clients."""
@@ -77,3 +79,8 @@ class Actions:
     def reload_plugin(self, name: str) -> object:
         """Has a plugin read its files again."""
         return {"changed_users": self.plugin_host and self.plugin_host.reload_plugin(name)}
+
+
+def named(found: Changes) -> dict[str, object]:
+    """Changes as JSON."""
+    return {"changed": list(found.applied), "needs_restart": list(found.restart)}

@@ -1,6 +1,8 @@
 """All exceptions of mqttcore; `MqttError` is their base."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from mqttcore._core import (
     MqttError,
@@ -11,6 +13,11 @@ from mqttcore._core import (
     TopicFilterError,
     TopicNameError,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mqttcore._schema import Place
 
 __all__ = [
     "AclFileError",
@@ -48,11 +55,17 @@ __all__ = [
 
 
 class ConfigError(MqttError):
-    """A configuration cannot be used; ``faults`` has all its faults."""
+    """A configuration cannot be used; ``faults`` has all its faults.
 
-    def __init__(self, faults: Sequence[str], /) -> None:
+    ``placed`` has the same ones as (place, text), if their places are known.
+    """
+
+    def __init__(
+        self, faults: Sequence[str], /, *, placed: Sequence[tuple[Place, str]] = ()
+    ) -> None:
         super().__init__("\n".join(faults))
         self.faults = tuple(faults)
+        self.placed = tuple(placed)
 
 
 class OverloadedError(MqttError):

@@ -39,7 +39,8 @@ def test_a_file_is_checked_without_a_broker(run: Run, file: pathlib.Path) -> Non
     assert (wrong.status, wrong.out) == (2, "")
     assert f"{file}:1:" in wrong.error
     assert found.status == 2
-    assert len(json.loads(found.out)["errors"]) == 2
+    errors = json.loads(found.out)["errors"]
+    assert [(error["file"], error["line"]) for error in errors] == [(str(file), 1), (str(file), 2)]
 
 
 @pytest.fixture
@@ -77,4 +78,6 @@ def test_a_reload_takes_what_was_checked(
     assert f"{file}:2:" in checked.error
     assert "log_level" in refused.error
     assert (valid.status, done.status) == (0, 0)
+    preview = "a reload changes: nothing\na restart is needed for: log_level\n"
+    assert valid.out == f"configuration: valid\n{preview}"
     assert done.out == "changed: nothing\na restart is needed for: log_level\n"

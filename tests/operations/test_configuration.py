@@ -89,15 +89,48 @@ def test_a_wrong_file_changes_nothing(api: Api, file: pathlib.Path) -> None:
 
 
 def test_a_configuration_is_checked_and_nothing_changes(api: Api, file: pathlib.Path) -> None:
-    assert api.ask("POST", "/config/check", {}) == (200, {"errors": [], "warnings": []})
+    unchanged: dict[str, list[str]] = {
+        "errors": [],
+        "warnings": [],
+        "changed": [],
+        "needs_restart": [],
+    }
+    assert api.ask("POST", "/config/check", {}) == (200, unchanged)
     status, answer = api.ask("POST", "/config/check", {"text": 'shards = "x"\nlimit = 3\n'})
 
     assert status == 200
-    assert [error.partition(": ")[0] for error in answer["errors"]] == [
-        f"{file}:1:10",
-        f"{file}:2:1",
-    ]
+    places = [(error["file"], error["line"], error["column"]) for error in answer["errors"]]
+    assert places == [(str(file), 1, 10), (str(file), 2, 1)]
+    assert answer["errors"][0]["text"].startswith("shards: ")
     assert config(api)["shards"][0] == 1
+
+
+def test_a_check_says_what_a_reload_would_change(api: Api, file: pathlib.Path) -> None:
+    text = TEXT.replace("100", "50").replace("shards = 1", "shards = 2")
+    text += '[[listeners]]\nname = "second"\naddress = "127.0.0.1:0"\nanonymous = true\n'
+    expected = {
+        "changed": ["limits.connections"],
+        "needs_restart": ["shards", "listener second: new"],
+    }
+
+    status, answer = api.ask("POST", "/config/check", {"text": text})
+
+    assert (status, answer) == (200, {"errors": [], "warnings": [], **expected})
+    assert config(api)["limits.connections"][0] == 100
+    file.write_text(text)
+    assert api.ask("POST", "/reload") == (200, expected)
+
+
+def test_an_error_without_a_place_has_a_text_alone(api: Api) -> None:
+    text = TEXT.replace(
+        "anonymous = true", 'anonymous = true\ntls = { certificate = "a", key = "b" }'
+    )
+
+    _, answer = api.ask("POST", "/config/check", {"text": text})
+
+    [error] = answer["errors"]
+    assert (error["file"], error["line"], error["column"]) == (None, None, None)
+    assert "certificate" in error["text"]
 
 
 def warnings(api: Api) -> list[dict[str, str]]:

@@ -5,15 +5,17 @@ import os
 import pathlib
 import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from mqttcore import config
 from mqttcore.broker import Broker
 from mqttcore.cli.api import Api, add_command
 from mqttcore.cli.failure import OK, USAGE, reporting
+from mqttcore.cli.reload import print_changes
 from mqttcore.cli.table import Column, Table
 from mqttcore.cli.terminal import json_text, printable
-from mqttcore.errors import ConfigError, MqttError
+from mqttcore.config.faults import fault_items, fault_line
+from mqttcore.errors import MqttError
 
 COLUMNS: Final = (
     Column("KEY", lambda key: key["key"]),
@@ -34,7 +36,10 @@ def parser() -> argparse.ArgumentParser:
         prog="mqttcore conf", description="Checks, shows and describes configurations."
     )
     commands = made.add_subparsers(required=True, metavar="COMMAND")
-    words = "print all errors and warnings of a configuration; plugins are started and stopped"
+    words = (
+        "print all errors and warnings of a configuration, and what a reload of the running broker"
+        " would change; plugins are started and stopped"
+    )
     check = add_command(commands, "check", words)
     check.add_argument(
         "-c",
@@ -58,32 +63,33 @@ def parser() -> argparse.ArgumentParser:
 
 
 def check_configuration(options: argparse.Namespace) -> int:
-    """Prints errors and warnings; returns the exit status."""
+    """Prints errors, warnings and what a reload would change; returns the exit status."""
     if options.config:
-        errors, warnings = faults_of(options.config)
+        found = checked(options.config)
     else:
         with Api(options) as api:
             found = api.call("POST", "/config/check", body={})
-        errors, warnings = found["errors"], found["warnings"]
     if options.json:
-        print(json_text({"errors": errors, "warnings": warnings}))
-    else:
-        for line in (*errors, *(f"warning: {warning}" for warning in warnings)):
-            print(*map(printable, line.splitlines()), sep="\n", file=sys.stderr)
-        if not errors:
-            print(f"{options.config or 'configuration'}: valid")
-    return USAGE if errors else OK
+        print(json_text(found))
+        return USAGE if found["errors"] else OK
+    errors = map(fault_line, found["errors"])
+    for line in (*errors, *(f"warning: {warning}" for warning in found["warnings"])):
+        print(*map(printable, line.splitlines()), sep="\n", file=sys.stderr)
+    if found["errors"]:
+        return USAGE
+    print(f"{options.config or 'configuration'}: valid")
+    if "changed" in found:
+        print_changes(found, "a reload changes")
+    return OK
 
 
-def faults_of(file: pathlib.Path) -> tuple[Sequence[str], Sequence[str]]:
-    """Errors and warnings of a file."""
+def checked(file: pathlib.Path) -> dict[str, Any]:
+    """Errors and warnings of a file, without a running broker."""
     try:
         settings = config.load(file, environment=os.environ)
-        return (), Broker(settings).check()
-    except ConfigError as error:
-        return error.faults, ()
+        return {"errors": [], "warnings": Broker(settings).check()}
     except MqttError as error:
-        return (str(error),), ()
+        return {"errors": fault_items(error), "warnings": []}
 
 
 def show_configuration(options: argparse.Namespace) -> int:

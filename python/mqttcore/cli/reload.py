@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mqttcore.cli.api import Api, asking, endpoint_options
 from mqttcore.cli.failure import OK
@@ -31,10 +31,15 @@ def reload(api: Api, options: argparse.Namespace) -> int:
     if options.json:
         print(json_text(done))
         return OK
-    print(f"changed: {printable(', '.join(done['changed'])) or 'nothing'}")
-    if done["needs_restart"]:
-        print(f"a restart is needed for: {printable(', '.join(done['needs_restart']))}")
+    print_changes(done, "changed")
     return OK
+
+
+def print_changes(found: Mapping[str, Sequence[str]], title: str) -> None:
+    """Prints the keys that change, and those that need a restart."""
+    print(f"{title}: {printable(', '.join(found['changed'])) or 'nothing'}")
+    if found["needs_restart"]:
+        print(f"a restart is needed for: {printable(', '.join(found['needs_restart']))}")
 
 
 if __name__ == "__main__":

@@ -232,7 +232,7 @@ def is_free_port(listener: Listener) -> bool:
 def raise_faults(faults: Faults) -> None:
     """Raises `ConfigError` if there are faults."""
     if faults:
-        raise ConfigError(faults.lines())
+        raise ConfigError(faults.lines(), placed=faults.placed())
 
 
 def place_of(root: Entry, key: str) -> Place:

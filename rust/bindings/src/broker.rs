@@ -198,6 +198,13 @@ impl PyEngine {
         Ok(())
     }
 
+    /// Returns which of the listeners of ``settings`` each bound one would be after a reload.
+    #[pyo3(signature = (settings, /))]
+    fn places(&self, settings: &Bound<'_, PyAny>) -> PyResult<Vec<Option<usize>>> {
+        let broker = self.running()?;
+        Ok(broker.places(&engine_config(settings)?))
+    }
+
     /// Takes new limits, grants and plugins into force; sockets and shards stay. Answers which of
     /// the new listeners each bound one is now; None: it was taken out.
     #[pyo3(signature = (settings, queues, /))]

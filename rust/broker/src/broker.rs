@@ -305,6 +305,11 @@ impl Broker {
         guarantees.unwrap_or_else(|| "nothing: the broker is stopped".to_owned())
     }
 
+    /// The new listener of each bound one after a [`reload`](Self::reload) with `config`.
+    pub fn places(&self, config: &Config) -> Vec<Option<usize>> {
+        carried_over(&self.listeners, &config.listeners)
+    }
+
     /// Applies new limits, grants, durabilities and plugins; sockets, shards and the data folder stay. The durability
     /// of a client is that of its CONNECT.
     ///
@@ -320,7 +325,7 @@ impl Broker {
         config: &Config,
         hooks: Arc<dyn Hooks>,
     ) -> Result<Vec<Option<usize>>, StartError> {
-        let places = carried_over(&self.listeners, &config.listeners);
+        let places = self.places(config);
         let current = self.ask(0, |shard| shard.listener_policies());
         let current = current.unwrap_or_default();
         let compiled = policies_of(&self.listeners, &current, &places, config)?;

@@ -113,6 +113,8 @@ const SETTINGS = [
 
 const Lines = ({ title, list, kind }) => (list.length ? html`<div class=${kind}><strong>${title}</strong>${list.map((line) => html`<div key=${line}><${Name} text=${line} /></div>`)}</div>` : null);
 
+const placed = ({ file, line, column, text }) => [file, line, column].filter((part) => part !== null).join(':') + (file === null ? text : `: ${text}`);
+
 function Configuration() {
   const { data, error, reload } = useLoad((signal) => get('/config', signal), []);
   const [text, filter] = useState('');
@@ -120,8 +122,10 @@ function Configuration() {
   const [outcome, tell] = useState(null);
   const check = async () => {
     const found = await change('POST', '/config/check', {});
-    if (found) tell(html`<${Lines} title="Errors" kind="problem" list=${found.errors} /><${Lines} title="Warnings" kind="note" list=${found.warnings} />
-      ${found.errors.length + found.warnings.length === 0 && html`<p role="status">The configuration can be loaded.</p>`}`);
+    if (found) tell(html`<${Lines} title="Errors" kind="problem" list=${found.errors.map(placed)} /><${Lines} title="Warnings" kind="note" list=${found.warnings} />
+      ${found.errors.length === 0 && html`<p role="status">The configuration can be loaded. ${
+        found.changed.length ? `A reload changes: ${found.changed.join(', ')}.` : 'A reload changes nothing.'}${
+        found.needs_restart.length ? ` After a restart: ${found.needs_restart.join(', ')}.` : ''}</p>`}`);
   };
   const load = async () => {
     if (!(await confirm({ title: 'Reload the configuration?', text: html`<p>The broker reads its configuration again. If anything in it is wrong, nothing changes.</p>`, action: 'Reload' }))) return;

@@ -6,7 +6,7 @@ pub trait Program: Send + Sync {
     ///
     /// The actions: `config` lists the configuration in force as `[{"key", "value", "source"}]`; `check` reads the
     /// configuration in the text `argument`, or the one that a reload would read if it is empty, and returns `{"errors",
-    /// "warnings"}`; `risks` lists the risks of the configuration in force as `[{"code", "text", "fix"}]`; `reload` returns `{"changed", "needs_restart"}`; `invalidate` invalidates the rights
+    /// "warnings", "changed", "needs_restart"}`; `risks` lists the risks of the configuration in force as `[{"code", "text", "fix"}]`; `reload` returns `{"changed", "needs_restart"}`; `invalidate` invalidates the rights
     /// of the clients in `{"client_id", "username", "everything"}` and returns how many are `{"connected"}`; `reload_plugin` has the
     /// plugin named `argument` read its files again and returns `{"changed_users"}`; `try_acl_file` compares the text in
     /// `{"acl_file", "sessions": [[client_id, username, [filter]]]}` with the ACL file in use and returns `{"errors",

@@ -141,15 +141,29 @@ struct Candidate {
     text: Option<String>,
 }
 
-/// Errors and warnings of a configuration.
+/// Errors and warnings of a configuration, and what a reload with it would change.
 #[derive(Deserialize, Serialize, ToSchema)]
 struct Checked {
-    /// Each with its place; empty if it can be used.
-    errors: Vec<String>,
+    /// Empty if it can be used.
+    errors: Vec<ConfigFault>,
     warnings: Vec<String>,
+    /// Keys whose new values a reload would take into force; empty if there are errors.
+    changed: Vec<String>,
+    /// Keys whose new values need a restart; empty if there are errors.
+    needs_restart: Vec<String>,
 }
 
-/// Checks a configuration; nothing changes. Its plugins are started and stopped.
+/// An error of a configuration. Its place is null if it is not in a file, or not known.
+#[derive(Deserialize, Serialize, ToSchema)]
+struct ConfigFault {
+    file: Option<String>,
+    line: Option<u64>,
+    column: Option<u64>,
+    /// The key, what is wrong with it, and what is allowed.
+    text: String,
+}
+
+/// Checks a configuration, and compares it with the one in force; nothing changes. Its plugins are started and stopped.
 #[utoipa::path(post, path = "/api/v1/config/check", tag = "broker", request_body = Candidate, security(("key" = ["admin"])),
     responses((status = 200, body = Checked)))]
 async fn check(
