@@ -266,6 +266,8 @@ def test_a_change_of_the_configuration_is_loaded(site: Site, page: Page) -> None
     page.get_by_role("button", name="Check").click()
     expect(page.get_by_role("main").get_by_text("limits.receive_maximum")).to_be_visible()
     file.write_text(file.read_text().replace("receive_maximum = 0", "receive_maximum = 10"))
+    page.get_by_role("button", name="Check").click()
+    expect(page.get_by_text("A reload changes: limits.receive_maximum.")).to_be_visible()
     page.get_by_role("button", name="Reload").click()
     page.get_by_role("dialog").get_by_role("button", name="Reload").click()
 

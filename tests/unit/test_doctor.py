@@ -11,8 +11,9 @@ import types
 from typing import NamedTuple
 
 import pytest
-from mqttcore import certs, config, doctor, risks
+from mqttcore import _core, certs, config, doctor, risks
 from mqttcore._core import hash_password
+from mqttcore.errors import MqttError
 
 
 class Disk(NamedTuple):
@@ -116,6 +117,25 @@ def test_a_key_for_all_is_a_risk(tmp_path: pathlib.Path) -> None:
     (risk,) = (risk for risk in doctor.all_risks(settings) if risk.subject == "tls")
     assert "server.key" in risk.what
     assert risk.remedy == "chmod 600 it"
+
+
+@pytest.mark.skipif(not _core.has_streams, reason="this build has no HTTP endpoint")
+def test_the_files_of_http_are_checked_like_those_of_listeners(tmp_path: pathlib.Path) -> None:
+    assert certs.main(["dev", str(tmp_path)]) == 0
+    (tmp_path / "server.key").chmod(0o644)
+    text = """
+    [http]
+    address = "127.0.0.1:0"
+    tls = { certificate = "server.pem", key = "server.key" }
+    """
+
+    (risk,) = what_of(text, tmp_path, "tls")
+
+    assert risk.startswith(f"http: key {tmp_path}/server.key: ")
+    assert risk.endswith(": chmod 600 it")
+    (tmp_path / "server.pem").unlink()
+    with pytest.raises(MqttError, match=r"server\.pem"):
+        what_of(text, tmp_path, "tls")
 
 
 def test_a_password_file_for_all_is_a_risk(tmp_path: pathlib.Path) -> None:

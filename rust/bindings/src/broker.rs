@@ -64,11 +64,13 @@ impl PyEngine {
     #[pyo3(signature = (settings, /))]
     fn check(py: Python<'_>, settings: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
         let config = engine_config(settings)?;
-        Rows::read(settings)?;
-        let warnings = py
-            .detach(|| Broker::check(&config))
-            .map_err(CoreError::Start)?;
-        Ok(warnings)
+        let rows = Rows::read(settings)?;
+        let check = || {
+            let mut warnings = Broker::check(&config)?;
+            warnings.extend(rows.check()?);
+            Ok(warnings)
+        };
+        Ok(py.detach(check).map_err(CoreError::Start)?)
     }
 
     /// Addresses of the TCP listeners as (host, port), in the order of the settings.

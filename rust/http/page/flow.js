@@ -16,11 +16,18 @@ const PARTITIONS = [
   { title: 'Not in files', class: 'number', cell: ([one]) => count(one.unsealed) },
 ];
 
+const HOLDS = [
+  { title: 'Consumer', cell: (one) => html`<${Name} text=${one.consumer} />` },
+  { title: 'Next row of each partition', cell: (one) => one.offsets.map(count).join(', ') },
+  { title: 'Rows to read', class: 'number', cell: (one) => count(one.lag) },
+];
+
 const Stream = ({ stream }) =>
   html`<section><h2><${Name} text=${stream.name} /></h2>
     <p class="dim">Topics ${stream.filters.map((filter, at) => html`${at > 0 && ', '}<${Name} key=${filter} text=${filter} />`)}
       ${` – ${count(sum(stream, (one) => one.end - one.earliest))} rows`}, ${count(sum(stream, (one) => one.unsealed))} of them not in files yet</p>
     <${Plain} label=${`Partitions of ${stream.name}`} columns=${PARTITIONS} rows=${stream.partitions.map((one, at) => [one, at])} />
+    ${stream.holds.length > 0 && html`<${Plain} label=${`Consumers of ${stream.name}`} columns=${HOLDS} rows=${stream.holds} />`}
   </section>`;
 
 const QUERIES = [

@@ -121,6 +121,21 @@ impl Endpoint {
         let _ = self.program.set(program);
     }
 
+    /// Checks the certificate files; returns the warnings that a start would log.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be used.
+    pub fn check(&self) -> Result<Vec<String>, ServiceError> {
+        let loaded = self.options.tcp.as_ref().map(socket::load_tls);
+        let loaded = loaded.transpose()?.flatten();
+        let warnings = loaded.map_or_else(Vec::new, |loaded| loaded.warnings);
+        Ok(warnings
+            .iter()
+            .map(|line| format!("http: {line}"))
+            .collect())
+    }
+
     /// The TCP address, with the port that was bound.
     pub fn address(&self) -> Option<SocketAddr> {
         self.serving.get()?.address

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mqttcore_broker::{UnixAddress, bind as bind_tcp, bind_unix, is_one_sockets_fault};
-use mqttcore_tls::{TlsConfig, TlsServer};
+use mqttcore_tls::{Loaded, TlsConfig, TlsServer};
 use rustix::process::geteuid;
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio_rustls::TlsAcceptor;
@@ -50,15 +50,7 @@ pub(super) fn bind(
             place: tcp.address.to_string(),
             error,
         })?;
-        let tls = tcp
-            .tls
-            .clone()
-            .map(|tls| TlsServer::load(tls, &["http/1.1"]));
-        let tls = tls.transpose().map_err(|error| BindError {
-            place: tcp.address.to_string(),
-            error: io::Error::other(error),
-        })?;
-        let (server, lines) = tls
+        let (server, lines) = load_tls(tcp)?
             .map(|loaded| (Arc::new(loaded.server), loaded.warnings))
             .unzip();
         warnings.extend(lines.unwrap_or_default());
@@ -70,6 +62,20 @@ pub(super) fn bind(
         sockets.push(HttpSocket::Tcp(socket, access, server));
     }
     Ok(sockets)
+}
+
+/// Loads the certificate files of `tcp`; `None` without TLS.
+///
+/// # Errors
+///
+/// The address, and why the files cannot be used.
+pub(super) fn load_tls(tcp: &HttpListener) -> Result<Option<Loaded>, BindError> {
+    let tls = tcp.tls.clone();
+    let loaded = tls.map(|tls| TlsServer::load(tls, &["http/1.1"]));
+    loaded.transpose().map_err(|error| BindError {
+        place: tcp.address.to_string(),
+        error: io::Error::other(error),
+    })
 }
 
 /// Binds a Unix socket at `path` and removes an old file there: this process has locked the data folder.

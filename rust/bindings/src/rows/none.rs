@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use mqttcore_broker::Extensions;
+use mqttcore_broker::{Extensions, StartError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -31,6 +31,13 @@ impl Rows {
     pub(crate) fn extensions(&self) -> Extensions {
         let Self = self;
         Extensions::default()
+    }
+
+    /// There is no endpoint to check.
+    #[expect(clippy::unnecessary_wraps, reason = "as in a build with streams")]
+    pub(crate) fn check(&self) -> Result<Vec<String>, StartError> {
+        let Self = self;
+        Ok(Vec::new())
     }
 
     /// Does nothing: only the HTTP endpoint asks the program.

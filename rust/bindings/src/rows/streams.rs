@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mqttcore_broker::Extensions;
+use mqttcore_broker::{Extensions, StartError};
 use mqttcore_http::{Endpoint, HttpLimits, HttpListener, HttpOptions, MetricsAccess, Program};
 use mqttcore_streams::{
     ProtobufMessage, RowStreams, Stream, StreamKey, StreamsConfig, TierOptions,
@@ -119,6 +119,11 @@ impl Rows {
             rows: Some(Arc::clone(&self.streams) as _),
             services: vec![Arc::clone(&self.endpoint) as _],
         }
+    }
+
+    /// Checks the files of the endpoint; returns the warnings that a start would log.
+    pub(crate) fn check(&self) -> Result<Vec<String>, StartError> {
+        self.endpoint.check().map_err(StartError::Service)
     }
 
     /// Has the endpoint call `operate` with an action and its argument; it returns JSON.

@@ -1,5 +1,6 @@
 //! Routes of the broker's parts: listeners, streams and the store.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::UNIX_EPOCH;
 
@@ -8,7 +9,7 @@ use axum::extract::State;
 use hyper::StatusCode;
 use mqttcore_broker::tls::{ClientCertificates, ServerCertificate};
 use mqttcore_broker::{ListenAddress, Listener, ListenerStatus};
-use mqttcore_store::stream::Description;
+use mqttcore_store::stream::{Description, HoldLag};
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -19,6 +20,9 @@ use super::page::{List, whole_ms};
 use super::problem::Problem;
 use super::query::{ApiPath, ApiQuery, NoQuery};
 use super::system::pressure_name;
+
+/// Maximum number of consumers of a stream in a list.
+const HOLDS_MAX: usize = 100;
 
 pub(super) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
@@ -187,6 +191,18 @@ struct StreamInfo {
     epoch: String,
     filters: Vec<String>,
     partitions: Vec<Partition>,
+    /// Consumers with a hold, the longest lag first; at most 100. Empty while the holds are being written.
+    holds: Vec<Hold>,
+}
+
+/// The hold of a consumer.
+#[derive(Serialize, ToSchema)]
+struct Hold {
+    consumer: String,
+    /// The first offset of each partition that the consumer has still to read.
+    offsets: Vec<u64>,
+    /// Number of rows that it has still to read.
+    lag: u64,
 }
 
 /// The offsets of a partition.
@@ -200,16 +216,23 @@ struct Partition {
     unsealed: u64,
 }
 
-impl From<Description> for StreamInfo {
-    fn from(stream: Description) -> Self {
+impl StreamInfo {
+    fn new(stream: Description, lags: &[HoldLag]) -> Self {
         let partitions = stream.partitions.iter().map(|bounds| Partition {
             earliest: bounds.earliest,
             sealed_end: bounds.sealed_end,
             end: bounds.end,
             unsealed: bounds.end.saturating_sub(bounds.sealed_end),
         });
+        let held = lags.iter().filter(|lag| lag.stream == stream.name);
+        let holds = held.take(HOLDS_MAX).map(|lag| Hold {
+            consumer: lag.consumer.clone(),
+            offsets: lag.offsets.clone(),
+            lag: lag.rows,
+        });
         Self {
             partitions: partitions.collect(),
+            holds: holds.collect(),
             name: stream.name,
             epoch: stream.epoch,
             filters: stream.filters,
@@ -226,9 +249,11 @@ async fn streams(
 ) -> Json<List<StreamInfo>> {
     let mut items = Vec::new();
     if let Some(rows) = &state.rows {
+        let mut lags = rows.streams.hold_lags();
+        lags.sort_by_key(|lag| Reverse(lag.rows));
         let described = rows.streams.names().into_iter();
         let described = described.filter_map(|name| rows.streams.describe(name).ok());
-        items.extend(described.map(StreamInfo::from));
+        items.extend(described.map(|stream| StreamInfo::new(stream, &lags)));
     }
     Json(List::new(items, None, &[]))
 }

@@ -367,6 +367,39 @@ fn listeners_streams_store_and_sys_topics_are_described() {
 }
 
 #[test]
+fn a_stream_has_its_consumers_the_slowest_first() {
+    let home = Home::new();
+    let mut setup = setup(&home);
+    setup.streams = vec![stream("plant", "plant/#")];
+    let served = setup.start();
+    let mut owner = Caller::owner(&home);
+    let mut client = v5("c").connect(&served);
+    for text in ["one", "two", "three"] {
+        client.publish("plant/a", text, QoS::AtLeastOnce);
+    }
+    eventually("the rows are there", || {
+        owner.read("/streams")["items"][0]["partitions"][0]["end"] == 3
+    });
+    assert_eq!(owner.read("/streams")["items"][0]["holds"], json!([]));
+
+    for (consumer, offset) in [("fast", 2), ("slow", 1)] {
+        let body = json!({"consumer": consumer, "offsets": [offset]}).to_string();
+        let mut http = Http::unix(&home.folder(0).join("http"));
+        let length = body.len();
+        http.send(&format!(
+            "POST /v1/streams/plant/holds HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}"
+        ));
+        assert_eq!(http.response().expect("a response").status, 200);
+    }
+
+    let holds = json!([
+        {"consumer": "slow", "offsets": [1], "lag": 2},
+        {"consumer": "fast", "offsets": [2], "lag": 1},
+    ]);
+    assert_eq!(owner.read("/streams")["items"][0]["holds"], holds);
+}
+
+#[test]
 fn a_retained_message_has_its_publisher_if_that_has_a_user_name() {
     let home = Home::new();
     let plugin = Plugin::default().authenticate(|_, reply| {

@@ -33,6 +33,8 @@ pub struct HoldLag {
     pub stream: String,
     /// Name of the consumer.
     pub consumer: String,
+    /// The offset of its hold in each partition.
+    pub offsets: Vec<u64>,
     /// Rows from its hold to the end of the stream, in all partitions.
     pub rows: u64,
 }
@@ -151,6 +153,7 @@ impl Stream {
                     stream: self.identity.name.clone(),
                     consumer: consumer.clone(),
                     rows: lags.sum(),
+                    offsets: hold.offsets.clone(),
                 }
             })
             .collect()
