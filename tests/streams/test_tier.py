@@ -135,6 +135,7 @@ def test_files_move_to_a_folder_and_a_lost_disk_loses_no_row_of_them(
     tmp_path: pathlib.Path,
 ) -> None:
     # the URL of a folder names its streams there
+    (tmp_path / "store").mkdir()
     check(tmp_path, f"file://{tmp_path}/store", {})
 
 
@@ -162,6 +163,7 @@ def test_an_object_that_cannot_be_reached_says_what_to_do(
 
 
 def test_the_endpoint_tells_of_object_storage(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "store").mkdir()
     url = f"file://{tmp_path}/store"
     with running(tmp_path, url, {}) as plant, closing(StreamClient(plant.server.data)) as client:
         assert client.tier("plant") == {

@@ -455,6 +455,39 @@ fn while_the_store_is_away_rows_are_sealed_and_no_file_is_removed() {
     assert_eq!((told.problem, told.waiting_files), (None, 0));
 }
 
+/// As a folder that was mounted and is not now.
+#[test]
+fn a_store_that_is_suddenly_empty_gets_nothing_and_no_file_is_removed() {
+    let (disk, objects) = (disk(), Arc::new(Memory::default()));
+    let options = changed(&tiered(&objects), |tier| {
+        tier.local_age = Some(Duration::from_secs(3_600));
+    });
+    let log = Log::open(&disk, &options).unwrap();
+    seal(&log, 2).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+    let mounted = std::mem::take(&mut objects.0.lock().unwrap().objects);
+
+    let refused = |now_us: u64| {
+        let error = log.store.tier(now_us).unwrap_err().to_string();
+        assert!(error.contains("had stream.json of this stream"), "{error}");
+        log.store.maintain(now_us).unwrap();
+    };
+    // Files would leave the disk, a file would be uploaded, and an index would be written.
+    refused(log.now_us() + 2 * HOUR_US);
+    seal(&log, 1).unwrap();
+    refused(log.now_us());
+    refused(log.now_us() + 2 * HOUR_US);
+
+    assert_eq!(names(&disk).len(), 3);
+    assert!(objects.0.lock().unwrap().objects.is_empty());
+    objects.0.lock().unwrap().objects = mounted;
+    log.store.tier(log.now_us() + 2 * HOUR_US).unwrap();
+    log.store.maintain(log.now_us() + 2 * HOUR_US).unwrap();
+    assert!(names(&disk).is_empty());
+    check(&log, &disk, &objects);
+    assert_eq!(stored(&objects), 3);
+}
+
 #[test]
 fn an_object_that_differs_from_its_file_does_not_count() {
     let (disk, objects) = (disk(), Arc::new(Memory::default()));

@@ -25,6 +25,34 @@ impl FolderObjects {
             path: path.to_owned(),
         }
     }
+
+    /// The path of an object or a folder. The root is never made: it may be in a folder that is not mounted now.
+    fn at(&self, name: &str) -> io::Result<PathBuf> {
+        if self.path.is_dir() {
+            return Ok(self.path.join(name));
+        }
+        let text = format!(
+            "the folder {} is missing: mount it, or make it if it is new",
+            self.path.display()
+        );
+        // A missing object is another thing.
+        Err(io::Error::new(io::ErrorKind::NotConnected, text))
+    }
+
+    /// Makes a folder below the root and those above it; their names are safe then.
+    fn make_folder(&self, path: &Path) -> io::Result<()> {
+        if path.is_dir() || path == self.path {
+            return Ok(());
+        }
+        if let Some(parent) = path.parent() {
+            self.make_folder(parent)?;
+            match fs::create_dir(path) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => File::open(parent)?.sync_all()?,
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Objects for FolderObjects {
@@ -33,9 +61,9 @@ impl Objects for FolderObjects {
     }
 
     fn put(&self, name: &str, content: &mut dyn Read, _bytes: u64) -> io::Result<()> {
-        let path = self.path.join(name);
+        let path = self.at(name)?;
         let folder = path.parent().unwrap_or(&self.path);
-        make_folder(folder)?;
+        self.make_folder(folder)?;
         let file_name = path.file_name().unwrap_or_default().to_string_lossy();
         let unfinished = folder.join(format!("{UNFINISHED}{file_name}"));
         let mut file = File::create(&unfinished)?;
@@ -46,7 +74,7 @@ impl Objects for FolderObjects {
     }
 
     fn get(&self, name: &str, part: Range<u64>) -> io::Result<Vec<u8>> {
-        let file = File::open(self.path.join(name))?;
+        let file = File::open(self.at(name)?)?;
         let bytes = part.end.min(file.metadata()?.len());
         let length = usize::try_from(bytes.saturating_sub(part.start));
         let mut content = vec![0; length.map_err(io::Error::other)?];
@@ -55,11 +83,11 @@ impl Objects for FolderObjects {
     }
 
     fn bytes(&self, name: &str) -> io::Result<u64> {
-        Ok(fs::metadata(self.path.join(name))?.len())
+        Ok(fs::metadata(self.at(name)?)?.len())
     }
 
     fn list(&self, folder: &str) -> io::Result<Vec<String>> {
-        let entries = match fs::read_dir(self.path.join(folder)) {
+        let entries = match fs::read_dir(self.at(folder)?) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries?,
         };
@@ -71,7 +99,7 @@ impl Objects for FolderObjects {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        match fs::remove_file(self.path.join(name)) {
+        match fs::remove_file(self.at(name)?) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
@@ -79,21 +107,6 @@ impl Objects for FolderObjects {
 
     /// Calls to a folder cannot be ended.
     fn close(&self) {}
-}
-
-/// Makes a folder and those above it; their names are safe then.
-fn make_folder(path: &Path) -> io::Result<()> {
-    if path.is_dir() {
-        return Ok(());
-    }
-    if let Some(parent) = path.parent() {
-        make_folder(parent)?;
-        match fs::create_dir(path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => File::open(parent)?.sync_all()?,
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -107,6 +120,7 @@ mod tests {
         fn new(name: &str) -> Self {
             let path =
                 std::env::temp_dir().join(format!("mqttcore-tier-{}-{name}", std::process::id()));
+            let _ = fs::create_dir(&path);
             Self(path)
         }
 
@@ -142,6 +156,27 @@ mod tests {
         let missing = objects.bytes("plant/data/a").unwrap_err();
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
         assert!(objects.list("plant/other").unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_folder_that_is_missing_is_not_made_and_does_not_count_as_empty() {
+        let scratch = Scratch::new("missing");
+        let objects = scratch.objects();
+        fs::remove_dir(&scratch.0).unwrap();
+
+        let told = [
+            put(&objects, "plant/data/a", b"first").unwrap_err(),
+            objects.get("plant/data/a", 0..1).unwrap_err(),
+            objects.bytes("plant/data/a").unwrap_err(),
+            objects.list("plant/data").unwrap_err(),
+            objects.remove("plant/data/a").unwrap_err(),
+        ];
+
+        for error in told {
+            assert_eq!(error.kind(), io::ErrorKind::NotConnected);
+            assert!(error.to_string().contains("mount it, or make it"));
+        }
+        assert!(!scratch.0.exists());
     }
 
     #[test]

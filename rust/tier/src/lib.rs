@@ -7,6 +7,7 @@
 //! use mqttcore_store::stream::Objects;
 //!
 //! let folder = std::env::temp_dir().join("mqttcore-tier-example");
+//! std::fs::create_dir_all(&folder)?;
 //! let objects = mqttcore_tier::open(&format!("file://{}", folder.display()), &[])?;
 //! objects.put("plant/sealed.json", &mut &b"{}"[..], 2)?;
 //! assert_eq!(objects.get("plant/sealed.json", 0..2)?, b"{}");
@@ -41,7 +42,7 @@ pub enum TierError {
     },
 }
 
-/// The objects below `url`: `file:///folder`, and with the feature `stores` `s3://`, `s3a://`, `gs://`, `abfs://`,
+/// The objects below `url`: `file:///folder`, which must exist for each call, and with the feature `stores` `s3://`, `s3a://`, `gs://`, `abfs://`,
 /// `abfss://` and `az://`. `options` are names and values, as `AWS_ENDPOINT_URL`; they win over the environment.
 /// Nothing is asked of the store yet.
 ///

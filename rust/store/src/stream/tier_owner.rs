@@ -46,12 +46,20 @@ pub(super) fn claim(
 ///
 /// # Errors
 ///
-/// They belong to another store or a later epoch.
+/// They belong to another store or a later epoch, or nothing is there any more, as in a folder that is not mounted.
 pub(super) fn check(tier: &StreamTier, identity: &StreamIdentity) -> Result<(), StoreError> {
-    if owner(tier, identity)?.as_ref() == Some(identity) {
-        return Ok(());
+    match owner(tier, identity)? {
+        Some(found) if found == *identity => Ok(()),
+        Some(_) => own(tier, identity),
+        None => {
+            let problem = format!(
+                "{} had {STREAM} of this stream and has it no more: mount it again, or copy the objects back. Files \
+                 stay here until then",
+                tier.url()
+            );
+            Err(wrong(&identity.name, &problem))
+        }
     }
-    own(tier, identity)
 }
 
 /// The identity in object storage, of this store and not of a later epoch.

@@ -67,8 +67,12 @@ impl Streams {
         if state.published.is_none() {
             *state = contact(stream, tier, now_us)?;
         }
+        let due = due(stream, tier, now_us, self.limits().merged_bytes);
+        if !due.is_empty() {
+            tier_owner::check(tier, &stream.identity)?;
+        }
         let mut is_marked = false;
-        for (partition, file) in due(stream, tier, now_us, self.limits().merged_bytes) {
+        for (partition, file) in due {
             let folder = lock(&stream.partitions[partition]).history.folder();
             let uploaded = upload(tier, &*folder, &file);
             let uploaded = uploaded.map_err(|error| tier.failed("upload to", "data", error));
@@ -111,8 +115,8 @@ impl Streams {
         true
     }
 
-    /// Gives up the files here that are too old or too many, if the index in the store has their objects. Each is removed
-    /// after the grace.
+    /// Gives up the files here that are too old or too many, if the index in the store has their objects and the store
+    /// answers. Each is removed after the grace.
     fn let_go_of_files(
         &self,
         stream: &Stream,
@@ -123,8 +127,11 @@ impl Streams {
         let Some(published) = &state.published else {
             return Ok(());
         };
-        let _work = self.lock_work();
         let surplus = surplus(stream, published, tier, now_us);
+        if !surplus.is_empty() {
+            tier_owner::check(tier, &stream.identity)?;
+        }
+        let _work = self.lock_work();
         let is_changed = !surplus.is_empty();
         let grace_ms = u64::try_from(tier.options.grace.as_millis()).unwrap_or(u64::MAX);
         let gone_ms = (now_us / 1_000).saturating_add(grace_ms);
