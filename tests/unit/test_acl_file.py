@@ -234,7 +234,7 @@ def test_a_file_without_rules_allows_nothing(
     "reload",
     [
         lambda broker: broker.reload(broker.settings),
-        lambda broker: broker._reload_plugin(broker.settings.plugins[0].use),
+        lambda broker: broker._plugin_host.reload_plugin(broker.settings.plugins[0].use),
     ],
     ids=["configuration", "plugin"],
 )

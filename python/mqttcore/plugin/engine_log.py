@@ -4,11 +4,13 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from mqttcore._core import HookQueues, Question
 from mqttcore.logs import FIELDS
-from mqttcore.plugin.base import Stored
+
+if TYPE_CHECKING:
+    from mqttcore.plugin.base import Stored
 
 engine_log = logging.getLogger("mqttcore.engine")
 
@@ -34,7 +36,7 @@ class EngineLog:
         queues: HookQueues,
         *,
         expired: Callable[[Late], None] = lambda _late: None,
-        stored: Callable[[Stored], None] = lambda _times: None,
+        stored: "Callable[[Stored], None]" = lambda _times: None,
     ) -> None:
         self._queues = queues
         self._expired = expired
