@@ -564,6 +564,39 @@ fn a_file_that_was_damaged_here_is_read_from_its_object() {
 }
 
 #[test]
+fn a_stream_without_its_object_storage_tells_what_it_has_there() {
+    let (disk, objects) = (disk(), Arc::new(Memory::default()));
+    let tiered = tiered(&objects);
+    let log = Log::open(&disk, &tiered).unwrap();
+    seal(&log, 3).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+    assert!(log.streams().notices().is_empty());
+    drop(log);
+
+    for definitions in [vec![definition("plant", 1)], Vec::new()] {
+        let is_configured = !definitions.is_empty();
+        let log = Log::open(&disk, &options(&definitions)).unwrap();
+        let notices = log.streams().notices();
+        let told = notices.last().unwrap();
+        for part in [
+            "stream plant: ",
+            "3 objects in memory://store/plant/data. 3 of its files are there only",
+            "Set url = \"memory://store\"",
+        ] {
+            assert!(told.contains(part), "{told}");
+        }
+        if !is_configured {
+            assert!(notices[0].contains("not configured"), "{notices:?}");
+            assert!(notices[0].contains(" 0 files with 0 bytes"), "{notices:?}");
+        }
+        assert_eq!(notices.len(), 2 - usize::from(is_configured));
+    }
+    let log = Log::open(&disk, &tiered).unwrap();
+    assert!(log.streams().notices().is_empty());
+    check(&log, &disk, &objects);
+}
+
+#[test]
 fn retention_removes_objects_after_the_grace() {
     let (disk, objects) = (disk(), Arc::new(Memory::default()));
     let mut options = changed(&tiered(&objects), |tier| {
