@@ -506,6 +506,44 @@ fn an_object_that_differs_from_its_file_does_not_count() {
 }
 
 #[test]
+fn a_file_that_cannot_be_uploaded_is_told_and_holds_no_other_one() {
+    let (first, objects) = (disk(), Arc::new(Memory::default()));
+    let options = changed(&tiered(&objects), |tier| tier.local_age = None);
+    let log = Log::open(&first, &options).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+    seal(&log, 4).unwrap();
+    let bad = file_here(&first, 1);
+    let whole = first.content(&bad).unwrap();
+
+    for is_missing in [false, true] {
+        if is_missing {
+            let data = first.folder("streams/plant/data", FolderAccess::Owner);
+            data.unwrap().remove(&names(&first)[1]).unwrap();
+        } else {
+            first.corrupt(&bad, |content| content.truncate(100));
+        }
+        let error = log.store.tier(log.now_us()).unwrap_err().to_string();
+        let name = bad.rsplit_once('/').unwrap().1;
+        assert!(error.contains(&format!("{name} here: ")), "{error}");
+        assert!(error.contains("Put the file back"), "{error}");
+        // The index in the store ends before the file.
+        assert_eq!((stored(&objects), objects.files().len()), (1, 3));
+        // The objects of the others are noted in the index here.
+        let noted = index(&first)["partitions"][0].as_array().unwrap().clone();
+        let has_object = |file: &Value| file["object"].is_string();
+        assert_eq!(noted.iter().filter(|file| has_object(file)).count(), 3);
+    }
+
+    let data = first.folder("streams/plant/data", FolderAccess::Owner);
+    let data = data.unwrap();
+    let back = data.create(bad.rsplit_once('/').unwrap().1, 0).unwrap();
+    back.write_at(&whole, 0).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+    assert_eq!(stored(&objects), 4);
+    check(&log, &first, &objects);
+}
+
+#[test]
 fn a_file_that_was_damaged_here_is_read_from_its_object() {
     let (disk, objects) = (disk(), Arc::new(Memory::default()));
     let options = changed(&tiered(&objects), |tier| tier.local_age = None);
@@ -523,6 +561,39 @@ fn a_file_that_was_damaged_here_is_read_from_its_object() {
     check(&log, &disk, &objects);
     assert_eq!((stored(&objects), objects.files().len()), (3, 3));
     assert_eq!(disk.content(&damaged), None);
+}
+
+#[test]
+fn a_stream_without_its_object_storage_tells_what_it_has_there() {
+    let (disk, objects) = (disk(), Arc::new(Memory::default()));
+    let tiered = tiered(&objects);
+    let log = Log::open(&disk, &tiered).unwrap();
+    seal(&log, 3).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+    assert!(log.streams().notices().is_empty());
+    drop(log);
+
+    for definitions in [vec![definition("plant", 1)], Vec::new()] {
+        let is_configured = !definitions.is_empty();
+        let log = Log::open(&disk, &options(&definitions)).unwrap();
+        let notices = log.streams().notices();
+        let told = notices.last().unwrap();
+        for part in [
+            "stream plant: ",
+            "3 objects in memory://store/plant/data. 3 of its files are there only",
+            "Set url = \"memory://store\"",
+        ] {
+            assert!(told.contains(part), "{told}");
+        }
+        if !is_configured {
+            assert!(notices[0].contains("not configured"), "{notices:?}");
+            assert!(notices[0].contains(" 0 files with 0 bytes"), "{notices:?}");
+        }
+        assert_eq!(notices.len(), 2 - usize::from(is_configured));
+    }
+    let log = Log::open(&disk, &tiered).unwrap();
+    assert!(log.streams().notices().is_empty());
+    check(&log, &disk, &objects);
 }
 
 #[test]

@@ -194,7 +194,10 @@ impl Streams {
 
     /// Notes for operators about streams whose configuration changed.
     pub fn notices(&self) -> Vec<String> {
-        self.list.iter().filter_map(Stream::notice).collect()
+        let streams = self.list.iter();
+        let told =
+            streams.flat_map(|stream| stream.notice().into_iter().chain(stream.tier_notice()));
+        told.collect()
     }
 
     /// The number of a stream in the log.
@@ -395,7 +398,8 @@ impl Stream {
             return None;
         }
         let sealed = self.sealed();
-        let files: Vec<_> = sealed.partitions.iter().flatten().collect();
+        let files = sealed.partitions.iter().flatten();
+        let files: Vec<_> = files.filter(|file| !file.is_remote).collect();
         let bytes: u64 = files.iter().map(|file| file.bytes).sum();
         let holders: Vec<String> = lock(&self.holds).holds.keys().cloned().collect();
         let held = match holders.join(", ") {
@@ -407,6 +411,27 @@ impl Stream {
              {bytes} bytes stay in streams/{name}{held}. Configure it again, or remove that folder while the broker \
              is stopped",
             files.len()
+        ))
+    }
+
+    /// A note for operators if it has objects and no object storage any more.
+    fn tier_notice(&self) -> Option<String> {
+        let (None, Some(url)) = (&self.tier, &self.tier_url) else {
+            return None;
+        };
+        let sealed = self.sealed();
+        let files = sealed.partitions.iter().flatten();
+        let remote = files.filter(|file| file.is_remote).count();
+        let objects = sealed.objects().count();
+        if objects == 0 {
+            return None;
+        }
+        let name = &self.identity.name;
+        let root = url.strip_suffix(&format!("/{name}/data")).unwrap_or(url);
+        Some(format!(
+            "stream {name}: it has no [streams.tier] any more, and {objects} objects in {url}. {remote} of its files are \
+             there only: their rows cannot be read. Nothing removes the objects. Set url = \"{root}\" in its \
+             [streams.tier] again, or, if the stream is given up, remove {root}/{name}, too"
         ))
     }
 

@@ -13,7 +13,7 @@ use crate::stream::sealing::remove_due;
 use crate::stream::streams::{Stream, Streams, lock};
 use crate::stream::tier::{StreamTier, TierReport, TierState};
 use crate::stream::tier_owner;
-use crate::stream::upload::upload;
+use crate::stream::upload::{NotUploaded, upload};
 
 impl Streams {
     /// Numbers of the streams that use object storage.
@@ -67,40 +67,65 @@ impl Streams {
         if state.published.is_none() {
             *state = contact(stream, tier, now_us)?;
         }
+        // What can be done is done; the first problem is told.
+        let uploaded = self.upload_due(stream, tier, &mut state, now_us);
+        let moved = publish(stream, tier, &mut state, now_us)
+            .and_then(|()| remove_objects(tier, &mut state, now_us))
+            .and_then(|()| self.let_go_of_files(stream, tier, &state, now_us));
+        uploaded.and(moved)
+    }
+
+    /// Uploads the files that are due, until the store fails, and notes their objects in the local index.
+    fn upload_due(
+        &self,
+        stream: &Stream,
+        tier: &StreamTier,
+        state: &mut TierState,
+        now_us: u64,
+    ) -> Result<(), StoreError> {
         let due = due(stream, tier, now_us, self.limits().merged_bytes);
-        if !due.is_empty() {
-            tier_owner::check(tier, &stream.identity)?;
+        if due.is_empty() {
+            return Ok(());
         }
-        let mut is_marked = false;
+        tier_owner::check(tier, &stream.identity)?;
+        let (mut told, mut is_marked) = (Ok(()), false);
         for (partition, file) in due {
             let folder = lock(&stream.partitions[partition]).history.folder();
-            let uploaded = upload(tier, &*folder, &file);
-            let uploaded = uploaded.map_err(|error| tier.failed("upload to", "data", error));
-            let Some(object) = uploaded? else {
-                continue;
+            let (error, goes_on) = match upload(tier, &*folder, &file) {
+                Ok(object) => {
+                    lock(&tier.told).0 += file.bytes;
+                    // An interrupted upload may have left the object, without a name in an index.
+                    state.to_remove.retain(|(name, _)| *name != object);
+                    state.known.insert(object.clone());
+                    let note = |noted: &mut SealedFile| noted.object = Some(object);
+                    is_marked |= self.with_file(stream, partition, &file, note);
+                    continue;
+                }
+                Err(NotUploaded::File(error)) => (error, true),
+                Err(NotUploaded::Store(error)) => (error, false),
             };
-            lock(&tier.told).0 += file.bytes;
-            // An interrupted upload may have left the object, without a name in an index.
-            state.to_remove.retain(|(name, _)| *name != object);
-            state.known.insert(object.clone());
-            is_marked |= self.note_object(stream, partition, &file, object);
+            // A merge may have taken its name, or retention may have removed it.
+            if self.with_file(stream, partition, &file, |_| ()) {
+                told = told.and(Err(tier.failed("upload to", "data", error)));
+            }
+            if !goes_on {
+                break;
+            }
         }
         if is_marked {
             let _work = self.lock_work();
             stream.write_index()?;
         }
-        publish(stream, tier, &mut state, now_us)?;
-        remove_objects(tier, &mut state, now_us)?;
-        self.let_go_of_files(stream, tier, &state, now_us)
+        told
     }
 
-    /// Notes the object of a file, if the stream still has exactly this file.
-    fn note_object(
+    /// Calls `act` with a file, if the stream still has exactly this one; returns whether it has.
+    fn with_file(
         &self,
         stream: &Stream,
         partition: usize,
         file: &SealedFile,
-        object: String,
+        act: impl FnOnce(&mut SealedFile),
     ) -> bool {
         let _work = self.lock_work();
         let mut partition = lock(&stream.partitions[partition]);
@@ -108,11 +133,7 @@ impl Streams {
         let same = |found: &&mut SealedFile| {
             (&found.file, found.last, found.bytes) == (&file.file, file.last, file.bytes)
         };
-        let Some(found) = files.find(same) else {
-            return false;
-        };
-        found.object = Some(object);
-        true
+        files.find(same).map(act).is_some()
     }
 
     /// Gives up the files here that are too old or too many, if the index in the store has their objects and the store

@@ -7,25 +7,41 @@ use crate::files::{File, Files};
 use crate::stream::manifest::SealedFile;
 use crate::stream::tier::{Objects, PIECE_BYTES, StreamTier};
 
-/// Uploads a file; returns the name of its object. `None` if the file is another one by now: a merge took its name, or
-/// retention removed it.
+/// Why a file was not uploaded.
+#[derive(Debug)]
+pub(super) enum NotUploaded {
+    /// It cannot be read, or its object differs from it; others can be uploaded.
+    File(io::Error),
+    /// The store failed.
+    Store(io::Error),
+}
+
+impl From<io::Error> for NotUploaded {
+    fn from(error: io::Error) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// Uploads a file; returns the name of its object.
 ///
 /// The object is compared with the file by size and by the checksum of its bytes, which are read back. An object that an
 /// interrupted upload left is compared first.
+///
+/// # Errors
+///
+/// Also if the file is another one by now: a merge took its name, or retention removed it.
 pub(super) fn upload(
     tier: &StreamTier,
     folder: &dyn Files,
     sealed: &SealedFile,
-) -> io::Result<Option<String>> {
-    let file = match folder.open(&sealed.file) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        file => file?,
-    };
-    if file.bytes()? != sealed.bytes {
-        return Ok(None);
-    }
-    let mut content = FileBytes::new(&file);
-    let checksum = checksum(|_| content.piece(), sealed.bytes)?;
+) -> Result<String, NotUploaded> {
+    let (file, checksum) = read(folder, sealed).map_err(|error| {
+        let text = format!(
+            "{} here: {error}. Put the file back, or restart the broker to go on without its rows",
+            sealed.file
+        );
+        NotUploaded::File(io::Error::new(error.kind(), text))
+    })?;
     let object = object_name(sealed, checksum);
     let objects = &*tier.options.objects;
     let path = tier.data(&object);
@@ -37,11 +53,24 @@ pub(super) fn upload(
         objects.put(&path, &mut FileBytes::new(&file), sealed.bytes)?;
     }
     verify(objects, &path, sealed.bytes, checksum)?;
-    Ok(Some(object))
+    Ok(object)
+}
+
+/// Opens a file that has the size in the index; returns the checksum of its bytes, too.
+fn read(folder: &dyn Files, sealed: &SealedFile) -> io::Result<(Arc<dyn File>, u32)> {
+    let file = folder.open(&sealed.file)?;
+    let (found, bytes) = (file.bytes()?, sealed.bytes);
+    if found != bytes {
+        let text = format!("it has {found} bytes, {bytes} in the index");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+    }
+    let mut content = FileBytes::new(&file);
+    let checksum = checksum(|_| content.piece(), bytes)?;
+    Ok((file, checksum))
 }
 
 /// Reads an object back; one that differs is removed, so that the next attempt writes it again.
-fn verify(objects: &dyn Objects, path: &str, bytes: u64, expected: u32) -> io::Result<()> {
+fn verify(objects: &dyn Objects, path: &str, bytes: u64, expected: u32) -> Result<(), NotUploaded> {
     let found_bytes = objects.bytes(path)?;
     let mut at = 0;
     let found = checksum(
@@ -57,7 +86,8 @@ fn verify(objects: &dyn Objects, path: &str, bytes: u64, expected: u32) -> io::R
     }
     objects.remove(path)?;
     let text = format!("{path}: the object differs from the file that was uploaded");
-    Err(io::Error::new(io::ErrorKind::InvalidData, text))
+    let error = io::Error::new(io::ErrorKind::InvalidData, text);
+    Err(NotUploaded::File(error))
 }
 
 /// The checksum of `bytes` bytes, which `next` reads piece by piece; its argument is how many are left.
