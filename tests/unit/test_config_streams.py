@@ -403,7 +403,10 @@ def test_a_build_without_streams_says_how_to_get_one(
     assert "make build" in fault
 
 
-def test_sealed_files_may_move_to_object_storage(write: Write) -> None:
+def test_sealed_files_may_move_to_object_storage(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqttcore.streams.tier.has_object_stores", True)
     path = write("""\
         data = "kept"
 
@@ -412,7 +415,7 @@ def test_sealed_files_may_move_to_object_storage(write: Write) -> None:
         filter = ["plant/#"]
 
         [streams.tier]
-        url = "file:///mnt/lake"
+        url = "s3://lake"
         storage = ["AWS_REGION=eu", "NAME=a=b"]
         local_age = "2d"
     """)
@@ -445,6 +448,7 @@ def test_a_place_for_objects_is_a_folder_or_a_bucket(
     for url in ("/mnt/lake", "file://host/lake", "ftp://bucket", "s3://", "s3://bucket?x=1"):
         assert "allowed: file:///folder, s3://" in "".join(found(url))
     assert "FEATURES=tier" in "".join(found("s3://bucket/prefix"))
+    assert "a folder has no options" in "".join(found("file:///lake", 'storage = ["A=b"]'))
     monkeypatch.setattr("mqttcore.streams.settings.is_installed", lambda _: True)
     told = found("file:///lake", "local_bytes = 0", "delta = true")
     assert "without tier.local_age and tier.local_bytes they stay" in "".join(told)

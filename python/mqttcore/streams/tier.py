@@ -80,6 +80,8 @@ def check_tier(stream: "Stream", fault: Callable[..., None]) -> None:
             "needs a build with object stores: use file:// and a folder, install the wheel, or in"
             " a checkout: make build FEATURES=tier",
         )
+    if tier.url.startswith("file://") and tier.storage:
+        fault("tier.storage", "has no effect: a folder has no options; remove it")
     if stream.delta and (tier.local_age is not None or tier.local_bytes is not None):
         fault(
             "delta",

@@ -165,7 +165,7 @@ impl Objects for StoreObjects {
     }
 }
 
-/// The store of a URL. Options that its builder does not know are left out, as those of other stores in the environment.
+/// The store of a URL.
 fn store(
     scheme: &ObjectStoreScheme,
     url: &str,
@@ -175,14 +175,14 @@ fn store(
     match scheme {
         ObjectStoreScheme::AmazonS3 => {
             let mut builder = AmazonS3Builder::new().with_url(url).with_retry(RETRY);
-            for (key, value) in known::<AmazonS3ConfigKey>(options, "AWS_") {
+            for (key, value) in known::<AmazonS3ConfigKey>(options, "AWS_")? {
                 builder = builder.with_config(key, value);
             }
             Ok(Box::new(builder.build().map_err(text)?))
         }
         ObjectStoreScheme::MicrosoftAzure => {
             let mut builder = MicrosoftAzureBuilder::new().with_url(url).with_retry(RETRY);
-            for (key, value) in known::<AzureConfigKey>(options, "AZURE_") {
+            for (key, value) in known::<AzureConfigKey>(options, "AZURE_")? {
                 builder = builder.with_config(key, value);
             }
             Ok(Box::new(builder.build().map_err(text)?))
@@ -190,7 +190,7 @@ fn store(
         ObjectStoreScheme::GoogleCloudStorage => {
             let builder = GoogleCloudStorageBuilder::new();
             let mut builder = builder.with_url(url).with_retry(RETRY);
-            for (key, value) in known::<GoogleConfigKey>(options, "GOOGLE_") {
+            for (key, value) in known::<GoogleConfigKey>(options, "GOOGLE_")? {
                 builder = builder.with_config(key, value);
             }
             Ok(Box::new(builder.build().map_err(text)?))
@@ -199,8 +199,16 @@ fn store(
     }
 }
 
-/// The settings that a builder knows: bounds of a request, the environment, then `options`.
-fn known<K: FromStr>(options: &[(String, String)], prefix: &str) -> Vec<(K, String)> {
+/// The settings of a builder: bounds of a request, the environment, then `options`. Names in the environment that it does
+/// not know are left out, as those of other programs.
+///
+/// # Errors
+///
+/// It does not know one of `options`.
+fn known<K: FromStr>(
+    options: &[(String, String)],
+    prefix: &str,
+) -> Result<Vec<(K, String)>, String> {
     let times = TIMES.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let environment = std::env::vars_os().filter_map(|(name, value)| {
         let name = name.into_string().ok()?;
@@ -208,13 +216,52 @@ fn known<K: FromStr>(options: &[(String, String)], prefix: &str) -> Vec<(K, Stri
         Some((name, value.into_string().ok()?))
     });
     let all = times.into_iter().chain(environment);
-    let all = all.chain(options.iter().cloned());
-    all.filter_map(|(name, value)| {
-        let name = name.to_ascii_lowercase();
-        // `aws_allow_http` and `allow_http` are the same.
-        let short = name.strip_prefix(&prefix.to_ascii_lowercase());
-        let key = name.parse().ok().or_else(|| short?.parse().ok())?;
-        Some((key, value))
-    })
-    .collect()
+    let all = all.filter_map(|(name, value)| Some((key(&name, prefix)?, value)));
+    let mut known: Vec<_> = all.collect();
+    for (name, value) in options {
+        let unknown = || {
+            format!(
+                "storage has {name}, which is no option of this store: correct or remove it; names begin with {prefix}"
+            )
+        };
+        known.push((key(name, prefix).ok_or_else(unknown)?, value.clone()));
+    }
+    Ok(known)
+}
+
+/// The setting of a name; `aws_allow_http` and `allow_http` are the same.
+fn key<K: FromStr>(name: &str, prefix: &str) -> Option<K> {
+    let name = name.to_ascii_lowercase();
+    let short = name.strip_prefix(&prefix.to_ascii_lowercase());
+    name.parse().ok().or_else(|| short?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_that_the_store_does_not_know_is_refused_by_name() {
+        for (url, known, unknown) in [
+            ("s3://bucket/prefix", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_ULR"),
+            ("gs://bucket", "GOOGLE_SERVICE_ACCOUNT_KEY", "AWS_REGION"),
+            (
+                "az://container",
+                "AZURE_STORAGE_ACCOUNT_NAME",
+                "ACOUNT_NAME",
+            ),
+        ] {
+            let option = |name: &str| (name.to_owned(), "secret".to_owned());
+            let told = StoreObjects::open(url, &[option(known), option(unknown)]).unwrap_err();
+            assert!(told.contains(&format!("storage has {unknown}, ")), "{told}");
+            assert!(!told.contains("secret"), "{told}");
+        }
+        let options = [
+            ("AWS_ENDPOINT_URL", "http://127.0.0.1:9"),
+            ("aws_allow_http", "true"),
+            ("region", "eu-central-1"),
+        ];
+        let options = options.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        StoreObjects::open("s3://bucket/prefix", &options).unwrap();
+    }
 }
