@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mqttcore._record import Record
 from mqttcore.broker import Broker
 from mqttcore.config.faults import fault_items
 from mqttcore.errors import MqttError
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from mqttcore.plugin.no_plugins import NoPlugins
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Actions:
+class Actions(Record):
     """Each takes a text and returns what becomes JSON."""
 
     broker: Broker

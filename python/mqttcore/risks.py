@@ -11,9 +11,9 @@ import resource
 import stat
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from mqttcore._record import Record
 from mqttcore._schema import Table, beside
 from mqttcore.config import HttpListener, Listener, Settings
 from mqttcore.config.values import is_loopback
@@ -39,8 +39,7 @@ REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "c
 """File systems on other machines."""
 
 
-@dataclass(frozen=True, slots=True)
-class Risk:
+class Risk(Record, kw_only=False):
     """A risk, and its remedy."""
 
     subject: str

@@ -25,7 +25,10 @@ impl Shard {
 
     /// Lets `observer` see the deliveries of this shard until it is dropped.
     pub(crate) fn observe_deliveries(&self, observer: Weak<dyn DeliveryObserver<Self>>) {
-        self.delivery_observers.borrow_mut().push(observer);
+        let mut observers = self.delivery_observers.borrow_mut();
+        observers.retain(|one| one.strong_count() > 0);
+        observers.push(observer);
+        drop(observers);
         self.note_deliveries();
     }
 

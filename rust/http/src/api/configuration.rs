@@ -37,6 +37,8 @@ pub(super) fn routes() -> OpenApiRouter<ApiState> {
 pub(super) struct ProgramCalls {
     program: Arc<dyn Program>,
     turn: Arc<Mutex<()>>,
+    /// For what only reads: a call that hangs, perhaps on a file system that is away, is the only one of its kind.
+    reading: Arc<Mutex<()>>,
 }
 
 impl ProgramCalls {
@@ -44,6 +46,7 @@ impl ProgramCalls {
         Self {
             program,
             turn: Arc::default(),
+            reading: Arc::default(),
         }
     }
 
@@ -54,19 +57,21 @@ impl ProgramCalls {
             problem.retry_after(1)
         };
         let turn = Arc::clone(&self.turn).try_lock_owned().map_err(busy)?;
-        self.run(action, argument, Some(turn)).await
+        self.run(action, argument, turn).await
     }
 
     /// Does `action`, which only reads, beside what operators want.
     pub(super) async fn ask(&self, action: &'static str) -> Result<String, Problem> {
-        self.run(action, String::new(), None).await
+        let busy = |_| Problem::conflict("an earlier search has not ended");
+        let turn = Arc::clone(&self.reading).try_lock_owned().map_err(busy)?;
+        self.run(action, String::new(), turn).await
     }
 
     async fn run(
         &self,
         action: &'static str,
         argument: String,
-        turn: Option<OwnedMutexGuard<()>>,
+        turn: OwnedMutexGuard<()>,
     ) -> Result<String, Problem> {
         let program = Arc::clone(&self.program);
         let (sender, answer) = oneshot::channel();

@@ -14,6 +14,9 @@ const TRACE: [&str; 2] = ["traceparent", "tracestate"];
 /// Approximate overhead of a queued record, in bytes.
 const OVERHEAD_BYTES: usize = 512;
 
+/// Most bytes that the lengths of a header take: two numbers of 3 bytes each.
+const LENGTH_BYTES: usize = 6;
+
 /// A message as a Kafka record.
 ///
 /// The key is the topic, the value is the payload. Everything else is in headers: as text, except for correlation
@@ -102,8 +105,10 @@ fn trace_of(message: &Message) -> impl Iterator<Item = (&str, &str)> {
 /// Approximate bytes of a record of `message`; never fewer than Kafka counts.
 pub(super) fn weight(message: &Message) -> usize {
     let own = message.topic().len() + message.payload().len();
-    let trace = trace_of(message).map(|(name, value)| name.len() + value.len());
-    own + message.properties().as_bytes().len() + trace.sum::<usize>() + OVERHEAD_BYTES
+    let properties = message.properties();
+    let lengths = LENGTH_BYTES * properties.into_iter().count();
+    let trace = trace_of(message).map(|(name, value)| name.len() + value.len() + LENGTH_BYTES);
+    own + properties.as_bytes().len() + lengths + trace.sum::<usize>() + OVERHEAD_BYTES
 }
 
 #[cfg(test)]
