@@ -8,7 +8,7 @@ import functools
 import io
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from mqttcore.pipeline.progress import JsonLines, iso
 from mqttcore.pipeline.run import run
 from mqttcore.pipeline.table_files import overlaps
 from mqttcore.pipeline.tables import Batch, DeltaTable, Seen
+from mqttcore.spark.log import State
 
 from tests.marks import NIGHTLY
 from tests.pipeline.test_run import START, Make, held, message, pipeline
@@ -318,6 +319,49 @@ def test_a_partition_with_few_messages_is_not_late(
     assert len(held(tmp_path, "silver")) == 404
 
 
+class AskedLog:
+    """A stream that notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def with_retries(self, ask: Callable[[], Any]) -> Any:  # noqa: ANN401 -- what `ask` returns
+        """The broker is there."""
+        return ask()
+
+    def state(self) -> State:
+        """Each partition has 9 rows."""
+        self.asked.append("state")
+        none = (0, 0)
+        return State(name="plant", epoch="e", earliest=none, sealed=none, end=(9, 9))
+
+    def offsets_at(self, _timestamp_us: int) -> tuple[int, ...]:
+        """Each time is behind 5 of them."""
+        self.asked.append("offsets")
+        return (5, 5)
+
+
+@pytest.mark.parametrize(
+    ("timed", "ends", "asked", "is_behind"),
+    [
+        ({0, 1}, (1, 1), [], False),
+        ({0}, (1, 9), ["state"], False),
+        ({0}, (1, 7), ["state", "offsets"], False),
+        ({0}, (1, 4), ["state", "offsets"], True),
+    ],
+)
+def test_the_stream_is_asked_only_about_partitions_without_valid_rows(
+    tmp_path: Path, timed: set[int], ends: tuple[int, ...], asked: list[str], is_behind: bool
+) -> None:
+    log: Any = AskedLog()
+    parts = [part(100, 100, number) for number in timed]
+    batch = Batch(name="p", query="q", number=0, starts=(0, 0), ends=ends)
+    writer = BatchWriter(noisy(tmp_path), lambda name: DeltaTable(tmp_path / name), log)
+
+    assert writer._is_behind(batch, totals_of(parts, 10)) is is_behind
+    assert log.asked == asked
+
+
 def test_nothing_is_late_where_nobody_asks_for_the_order(
     spark: SparkSession, tmp_path: Path, make_stream: Make
 ) -> None:
@@ -358,12 +402,12 @@ def test_the_watermark_never_goes_back(
     assert advanced(mark, reached, 10) == new
 
 
-def part(newest: int | None, received: int | None) -> Any:  # noqa: ANN401 -- as a row of Spark
+def part(newest: int | None, received: int | None, number: int = 0) -> Any:  # noqa: ANN401 -- as a row of Spark
     """The figures of a partition; seconds."""
     from pyspark.sql import Row
 
     return Row(
-        partition=0, rows=1, valid=1, late=0, oldest=newest, newest=newest, received=received
+        partition=number, rows=1, valid=1, late=0, oldest=newest, newest=newest, received=received
     )
 
 

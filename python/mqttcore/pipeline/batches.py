@@ -72,9 +72,9 @@ class Totals:
     """The last event time of a valid row."""
     reached_us: int | None
     """The time up to which the partitions with valid rows are read; see `totals_of`."""
-    received_us: int | None = None
+    received_us: int | None
     """The broker's time up to which these partitions are read."""
-    timed: frozenset[int] = frozenset()
+    timed: frozenset[int]
     """These partitions."""
 
 
@@ -204,7 +204,7 @@ class BatchWriter:
         them before the last rows of these, by more than the delay of the watermark.
         """
         others = set(range(len(batch.ends))) - totals.timed
-        if self._log is None or not self._has_late() or totals.received_us is None:
+        if self._log is None or not self._has_late() or totals.received_us is None or not others:
             return False
         there = self._log.with_retries(self._log.state).end
         if not unread(there, batch.ends, others):

@@ -78,6 +78,7 @@ class Runner:
         self._writer = BatchWriter(pipeline, partial(open_table, pipeline), log)
         self._written: dict[int, Written] = {}
         self._open = contextlib.ExitStack()
+        self._open.callback(log.close)
         self._is_once = False
 
     def start(self, *, once: bool = False) -> None:

@@ -33,7 +33,7 @@ DEATHS: Final = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-"""Texts of errors of processes that died."""
+"""Texts of errors of processes that died, or found no memory."""
 PASSING: Final = re.compile(
     r"""
     Python\ worker\ failed\ to\ connect\ back
@@ -66,7 +66,8 @@ class Restarts:
     """The restarts of each query."""
 
     def __init__(self) -> None:
-        self._times: dict[str, deque[float]] = defaultdict(deque)
+        self._times: dict[str, deque[tuple[float, bool]]] = defaultdict(deque)
+        """When restarts were, and whether a process had died."""
 
     def take(self, name: str, error: BaseException) -> float:
         """Logs the reason of a restart; returns the seconds to wait before it.
@@ -77,15 +78,15 @@ class Restarts:
         if not may_pass(error):
             raise PipelineError(f"query {name}: {error}") from error
         now, times = time.monotonic(), self._times[name]
-        while times and now - times[0] > WITHIN_S:
+        while times and now - times[0][0] > WITHIN_S:
             times.popleft()
-        if len(times) >= RESTARTS and is_death(error):
+        if is_death(error) and sum(has_died for _, has_died in times) >= RESTARTS:
             raise PipelineError(
-                f"query {name}: it failed again after {len(times)} restarts within"
+                f"query {name}: it failed again after {RESTARTS} restarts within"
                 f" {WITHIN_S / 60:.0f} minutes: {error}"
             ) from error
         wait_s: float = min(FIRST_WAIT_S * 2 ** len(times), LONGEST_WAIT_S)
-        times.append(now)
+        times.append((now, is_death(error)))
         logger.warning(
             "query %s failed, restart %d in %.0f s: %s", name, len(times), wait_s, first_line(error)
         )
