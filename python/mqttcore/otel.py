@@ -27,6 +27,7 @@ import logging
 import os
 import pathlib
 import time
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -166,7 +167,7 @@ class OpenTelemetry(Plugin):
         self.hooks = marks
         self._resource = Resource.create(dict(attributes(config)))
         self._begun_ns = time.time_ns()
-        self._storing: dict[int, Context] = {}
+        self._storing: OrderedDict[int, Context] = OrderedDict()
 
     async def start(self) -> None:
         """Opens the exporters; nothing is sent yet."""
@@ -217,7 +218,7 @@ class OpenTelemetry(Plugin):
         if number is not None:
             self._storing[number] = within
             if len(self._storing) > STORING_MAX:
-                del self._storing[next(iter(self._storing))]
+                self._storing.popitem(last=False)  # at once: the thread of the log removes, too
         return Replace(user_properties=[*kept, *carrier.items()], _stored_as=number)
 
     def _note_stored(self, times: Stored) -> None:

@@ -42,8 +42,8 @@ pub enum TierError {
     },
 }
 
-/// The objects below `url`: `file:///folder`, which must exist for each call, and with the feature `stores` `s3://`, `s3a://`, `gs://`, `abfs://`,
-/// `abfss://` and `az://`. `options` are names and values, as `AWS_ENDPOINT_URL`; they win over the environment.
+/// The objects below `url`: `file:///folder`, which must exist for each call, and with the feature `stores` `s3://`,
+/// `s3a://`, `gs://`, `abfs://`, `abfss://` and `az://`. `options` are names and values, as `AWS_ENDPOINT_URL`; they win over the environment.
 /// Nothing is asked of the store yet.
 ///
 /// # Errors

@@ -228,6 +228,8 @@ impl Api {
             }
             let scopes = Arc::new(scopes);
             let recorder = Recorder::new(&self.state.broker, &scopes);
+            // Not at the start: it loads modules of the program.
+            self.state.risks.search_again();
             all.route_layer(middleware::from_fn_with_state(scopes, scope::check))
                 .route_layer(middleware::from_fn_with_state(recorder, audit::record))
                 .fallback(unknown_path)

@@ -17,7 +17,7 @@ const SEARCHED_EVERY: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(super) struct Risks {
     found: Mutex<Vec<Warning>>,
-    /// The configuration is another one since.
+    /// Nobody has searched yet, or the configuration is another one since.
     outdated: Notify,
 }
 
@@ -32,8 +32,9 @@ impl Risks {
         self.outdated.notify_one();
     }
 
-    /// Searches at intervals, until it is dropped.
+    /// Searches at intervals from the first `search_again` on, until it is dropped.
     pub(super) async fn search(&self, program: &ProgramCalls) {
+        self.outdated.notified().await;
         loop {
             let found = ask(program).await;
             *self.lock() = found.unwrap_or_else(|problem| vec![failed(&problem)]);
