@@ -45,13 +45,8 @@ fn a_resume_with_deny_rules_costs_the_same_however_many_subscriptions_there_are(
         }));
     });
     let broker = start_with(config(), plugin);
-    let resume = |id: &str, subscriptions: usize| {
+    let resume_once = |id: &str| {
         let hello = v5(id).username("user").keeping_session_s(60);
-        let mut client = hello.connect(&broker);
-        for number in 0..subscriptions {
-            client.subscribe(&format!("{id}/{number}"), QoS::AtLeastOnce);
-        }
-        client.disconnect();
         let mut publisher = v5("publisher").username("user").connect(&broker);
         for _ in 0..20 {
             publisher.publish_acknowledged(&format!("{id}/0"), "waits");
@@ -64,6 +59,16 @@ fn a_resume_with_deny_rules_costs_the_same_however_many_subscriptions_there_are(
         client.disconnect();
         eventually("it is away", || broker.stats().clients_connected == 0);
         ALLOCATED.load(Ordering::Relaxed) - before
+    };
+    // The least of five: work of each second may fall into one.
+    let resume = |id: &str, subscriptions: usize| {
+        let hello = v5(id).username("user").keeping_session_s(60);
+        let mut client = hello.connect(&broker);
+        for number in 0..subscriptions {
+            client.subscribe(&format!("{id}/{number}"), QoS::AtLeastOnce);
+        }
+        client.disconnect();
+        (0..5).map(|_| resume_once(id)).min().expect("five")
     };
     resume("warm", 10);
 
