@@ -83,12 +83,14 @@ class Outcome:
     """Resident memory of the broker, without mapped files, before any attack."""
     before_bytes: int = 0
     """Resident memory of the broker, without mapped files, after an attack that nobody measured:
-    tables keep the capacity that they once needed. 0: memory is not judged."""
+    tables keep the capacity that they once needed. 0: memory is not judged. If there were more
+    attacks, the most after one of them but the last."""
     most_bytes: int = 0
     """At the end of the attack."""
     after_bytes: int = 0
-    """When the attackers and their sessions are gone, and it falls no more: the least after one of
-    `REPEATS` attacks. A leak grows with each of them; what one leaves varies."""
+    """When the attackers and their sessions are gone, and it falls no more: after the first of
+    `REPEATS` attacks that left no more than those before. A leak grows with each of them; what one
+    leaves varies."""
     sent: dict[str, int] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=dict)
 
@@ -190,7 +192,8 @@ def run(
             outcome.after_bytes = settled_bytes(broker.pid)
             for _ in range(REPEATS - 1):
                 if outcome.growth > GOAL_GROWTH:
-                    outcome.after_bytes = min(outcome.after_bytes, attack_again())
+                    outcome.before_bytes = max(outcome.before_bytes, outcome.after_bytes)
+                    outcome.after_bytes = attack_again()
         with attacking(attack, attacked) as attacker:
             begin(attacker)
             time.sleep(storm_s)
