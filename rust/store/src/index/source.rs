@@ -170,7 +170,8 @@ impl<'f, P: BorrowMut<Pages<'f>>> RowSource<P> {
             Ok(())
         })?;
         let figure = |key: &str| numbers.get(key).copied();
-        let found = figure("applied_lsn").zip(figure("moved"));
+        let moved = figure("moved").filter(|&moved| moved <= segment::NUMBER_REACHED_MAX);
+        let found = figure("applied_lsn").zip(moved);
         Ok(found.map(|(applied_lsn, moved)| IndexFigures {
             applied_lsn,
             moved,

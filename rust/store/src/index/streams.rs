@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::record::Streamed;
 use crate::wal::numbering::{Numbering, PartitionId};
-use crate::wal::segment::NUMBER_MAX;
+use crate::wal::segment::NUMBER_REACHED_MAX;
 use crate::wire::{BodyError, RecordReader, put_text, put_u16, put_u32, put_u64, put_varint};
 
 /// A stream that the log knows.
@@ -139,7 +139,7 @@ impl StreamTable {
         }
         for _ in 0..from.length()? {
             let segment = from.varint()?;
-            if segment > NUMBER_MAX {
+            if segment > NUMBER_REACHED_MAX {
                 return Err(BodyError::Number);
             }
             let mut rows = BTreeMap::new();

@@ -24,7 +24,7 @@ use crate::index::rows::{SessionRow, StoredDelivery, StoredSubscriptions, decode
 use crate::index::source;
 use crate::index::streams::StreamTable;
 use crate::wal::identity::Meta;
-use crate::wal::segment::{NUMBER_MAX, REACHED_MAX, StoreId};
+use crate::wal::segment::{NUMBER_REACHED_MAX, REACHED_MAX, StoreId};
 use crate::wire::BodyError;
 use mqttcore_panics::contained;
 
@@ -178,18 +178,18 @@ impl Tables {
                 known: FORMAT,
             });
         }
-        let reached = |key: &str| {
+        let reached = |key: &str, last: u64| {
             let found = number(key)?;
-            let is_reached = found <= REACHED_MAX;
+            let is_reached = found <= last;
             is_reached.then_some(found).ok_or_else(|| broken("meta"))
         };
         let store = table.get("store").map_err(checkpoint)?;
         let store = store.and_then(|store| store.value().try_into().ok());
         Ok(Some(Meta {
             store: store.ok_or_else(|| broken("meta"))?,
-            applied_lsn: reached("applied_lsn")?,
-            next_number: reached("next_number")?,
-            moved: reached("moved")?.min(NUMBER_MAX),
+            applied_lsn: reached("applied_lsn", REACHED_MAX)?,
+            next_number: reached("next_number", REACHED_MAX)?,
+            moved: reached("moved", NUMBER_REACHED_MAX)?,
         }))
     }
 
@@ -225,7 +225,7 @@ impl Tables {
         };
         for row in table.iter().map_err(checkpoint)? {
             let (segment, bytes) = row.map_err(checkpoint)?;
-            if segment.value() > NUMBER_MAX {
+            if segment.value() > NUMBER_REACHED_MAX {
                 return Err(broken("segment"));
             }
             segments.insert(segment.value(), bytes.value());

@@ -20,6 +20,8 @@ const FOLLOWED: u32 = 1;
 
 /// The last number of a segment that is read: the index has 32 bits for it.
 pub(crate) const NUMBER_MAX: u64 = u32::MAX as u64 - 1;
+/// Segment numbers above this one are never reached: after damage, a repair begins the log behind the last one.
+pub(crate) const NUMBER_REACHED_MAX: u64 = 1 << 31;
 /// LSNs and numbers of messages and sessions above this one are never reached: who writes them has damaged the file.
 pub(crate) const REACHED_MAX: u64 = 1 << 62;
 
