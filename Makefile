@@ -385,6 +385,7 @@ nightly: check test loom shuttle miri fuzz crash powercut diskfull soak interop 
 	@$(MAKE) asan
 	@$(MAKE) reproducible
 	@$(MAKE) model STEPS=100000
+	@$(MAKE) explain-test OPERATIONS=100000
 	@$(MAKE) spark-crash KILLS=100
 	@$(MAKE) tier
 	@$(MAKE) stream-tier
