@@ -385,6 +385,7 @@ nightly: check test loom shuttle miri fuzz crash powercut diskfull soak interop 
 	@$(MAKE) asan
 	@$(MAKE) reproducible
 	@$(MAKE) model STEPS=100000
+	@$(MAKE) explain-test OPERATIONS=100000
 	@$(MAKE) spark-crash KILLS=100
 	@$(MAKE) tier
 	@$(MAKE) stream-tier
@@ -406,6 +407,9 @@ bench-broker: build .make/dev ## compare the broker with Mosquitto, one core eac
 counts: build .make/dev ## count allocations, page faults and instructions per message, bytes per idle connection; compare with baselines
 	@cargo test --quiet -p mqttcore-broker --test memory $(CARGO_ARGS) -- counts blocks --nocapture
 	@$(BIN)/python -m pytest --quiet -rs -s tests/counts $(ARGS)
+
+bench-page: build .make/dev ## measure what a page and a scrape each second cost a broker with 10,000 clients (ARGS="--strict --json")
+	@$(BIN)/python -m tests.operations.page_bench $(ARGS)
 
 bench-hooks: build .make/dev ## measure the cost of plugin hooks, beside goals (ARGS="--only revocation", --json, --quick)
 	@$(BIN)/python -m benches.hooks $(ARGS)
@@ -485,4 +489,4 @@ $(EXTENSION): .make/venv $(RUST_SOURCES) pyproject.toml
 	@rm -f .make/extension-* && touch $@
 
 .PHONY: pyright asan asan-mqtt-only reproducible trace-test page-test services-up services-down explain-test http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-node kafka-nodes kafka-up kafka-down pipeline tier stream-tier crash spark-crash serve build wheel test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
-	stress miri model spec soak soak-pipeline start-busy abuse storm hooks-matrix sys-diff interop nightly bench bench-broker bench-hooks bench-start bench-spark bench-scale spark-matrix tree-report lock clean help
+	stress miri model spec soak soak-pipeline start-busy abuse storm hooks-matrix sys-diff interop nightly bench bench-broker bench-page bench-hooks bench-start bench-spark bench-scale spark-matrix tree-report lock clean help

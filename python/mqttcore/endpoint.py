@@ -63,7 +63,12 @@ class Actions(Record):
         from mqttcore.risks import find_risks
 
         return [
-            {"code": risk.subject, "text": risk.what, "fix": risk.remedy}
+            {
+                "code": risk.subject,
+                "text": risk.what,
+                "fix": risk.remedy,
+                "view_text": risk.view_text,
+            }
             for risk in find_risks(self.broker.settings)
         ]
 

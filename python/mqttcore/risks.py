@@ -49,6 +49,15 @@ class Risk(Record, kw_only=False):
     """The finding and its place."""
     remedy: str
     """The remedy."""
+    path: str | None = None
+    """The file or folder that `what` names."""
+
+    @property
+    def view_text(self) -> str:
+        """`what` with only the last part of the path, for callers without the scope ``admin``."""
+        if self.path is None:
+            return self.what
+        return self.what.replace(self.path, pathlib.Path(self.path).name or self.path)
 
 
 def find_risks(settings: Settings) -> Iterator[Risk]:
@@ -126,7 +135,7 @@ def plugin_risks(name: str, table: Table) -> Iterator[Risk]:
         if mode & (stat.S_IROTH | stat.S_IWOTH):
             may = "change" if mode & stat.S_IWOTH else "read"
             what = f"plugin {name}: {key}: any user may {may} {path} (mode {mode:04o})"
-            yield Risk("files", what, "chmod o-rw it")
+            yield Risk("files", what, "chmod o-rw it", str(path))
 
 
 def descriptor_risks(connections: int) -> Iterator[Risk]:
@@ -140,27 +149,29 @@ def descriptor_risks(connections: int) -> Iterator[Risk]:
 
 def data_risks(folder: pathlib.Path) -> Iterator[Risk]:
     """Risks of the data folder: permissions and space."""
+    path = str(folder)
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.is_dir())
     if there == folder.absolute():
         mode = stat.S_IMODE(there.stat().st_mode)
         if mode & (stat.S_IRWXO | stat.S_IRWXG):
             what = f"data folder {folder}: other users may look into it (mode {mode:04o})"
-            yield Risk("files", what, "chmod 700 it")
+            yield Risk("files", what, "chmod 700 it", path)
     disk = os.statvfs(there)
     if disk.f_bavail < disk.f_blocks * DISK_FREE:
         percent, left = 100 * disk.f_bavail // disk.f_blocks, disk.f_bavail * disk.f_frsize / GIB
         what = f"data folder {folder}: {percent} % of the disk is free ({left:.1f} GiB)"
-        yield Risk("disk", what, "make room, or use a larger disk")
+        yield Risk("disk", what, "make room, or use a larger disk", path)
     if disk.f_files and disk.f_favail < disk.f_files * DISK_FREE:
         what = f"data folder {folder}: {disk.f_favail} inodes are free"
-        yield Risk("disk", what, "remove files, or use another disk")
+        yield Risk("disk", what, "remove files, or use another disk", path)
     kind = file_system(there)
     if kind == "tmpfs":
         what = f"data folder {folder}: it is in memory (tmpfs), whatever durability says"
-        yield Risk("disk", what, "use a folder on a disk")
+        yield Risk("disk", what, "use a folder on a disk", path)
     elif kind in REMOTE:
         what = f"data folder {folder}: it is on another machine ({kind})"
-        yield Risk("disk", what, "use a local disk: the network decides what a sync means there")
+        remedy = "use a local disk: the network decides what a sync means there"
+        yield Risk("disk", what, remedy, path)
 
 
 def file_system(path: pathlib.Path) -> str:

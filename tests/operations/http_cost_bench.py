@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 GOAL_KB = 2_000
@@ -43,6 +43,7 @@ class Started(NamedTuple):
 
     process: subprocess.Popen[str]
     start_ms: float
+    mqtt: tuple[str, int]
     http: tuple[str, int] | None
 
     def cost(self) -> Cost:
@@ -51,11 +52,11 @@ class Started(NamedTuple):
         sizes = dict(re.findall(r"^(Rss\w+):\s+(\d+) kB$", status, re.MULTILINE))
         return Cost(self.start_ms, int(sizes["RssAnon"]), int(sizes["RssFile"]))
 
-    def use(self) -> None:
+    def use(self, paths: Sequence[str] = PATHS) -> None:
         """Reads what a page and a scrape read."""
         assert self.http is not None
         with contextlib.closing(http.client.HTTPConnection(*self.http, timeout=30)) as connection:
-            for path in PATHS:
+            for path in paths:
                 connection.request("GET", path, headers={"Authorization": f"Bearer {SECRET}"})
                 answer = connection.getresponse()
                 answer.read()
@@ -81,10 +82,19 @@ def started(folder: pathlib.Path, *, has_http: bool) -> Iterator[Started]:
         while lines[-1] and not lines[-1].startswith("memory:"):  # the last line of the banner
             lines.append(process.stdout.readline())
         try:
-            found = re.search(r"^http: http://(.+):(\d+)$", "".join(lines), re.MULTILINE)
-            yield Started(process, start_ms, (found[1], int(found[2])) if found else None)
+            banner = "".join(lines)
+            mqtt = address(r"listening on (.+?):(\d+);", banner)
+            assert mqtt is not None, banner
+            http = address(r"^http: http://(.+):(\d+)$", banner)
+            yield Started(process, start_ms, mqtt, http)
         finally:
             process.send_signal(signal.SIGINT)
+
+
+def address(pattern: str, banner: str) -> tuple[str, int] | None:
+    """A host and a port in the banner."""
+    found = re.search(pattern, banner, re.MULTILINE)
+    return (found[1], int(found[2])) if found else None
 
 
 def costs(pairs: int, *, settled_s: float = SETTLED_S) -> dict[str, list[Cost]]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import pathlib
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
 from mqttcore import Broker, Settings, _core
+from mqttcore._core import hash_password
 from mqttcore.config import HttpListener, Listener, Origin, load
 from mqttcore.risks import find_risks
 
@@ -161,6 +164,46 @@ def test_the_risks_that_doctor_prints_are_warnings_of_a_running_broker(
     file.write_text(TEXT)
     api.ask("POST", "/reload")
     eventually(lambda: not any(text.startswith("listener: ") for text in found()))
+
+
+def test_only_admin_sees_in_which_folder_a_file_at_risk_is(tmp_path: pathlib.Path) -> None:
+    passwords = tmp_path / "passwords"
+    passwords.write_text(f"ann:{hash_password(b'secret', salt=bytes(16))}\n")
+    passwords.chmod(0o644)
+    file = tmp_path / "mqttcore.toml"
+    plugin = """
+[[plugins]]
+use = "mqttcore.auth.password_file"
+[plugins.config]
+path = "passwords"
+publish = ["#"]
+"""
+    endpoint = '[http]\naddress = "127.0.0.1:0"\nkeys_file = "keys.toml"\n'
+    file.write_text(TEXT.replace("[http]\n", endpoint) + plugin)
+    what = "plugin mqttcore.auth.password_file: path: any user may read {} (mode 0644)"
+
+    with Broker(Origin(path=file, environment={}, log_level="warning")) as broker:
+        api = Api(tmp_path / "data")
+
+        def seen_with(*scopes: str) -> list[str]:
+            key = {"name": " ".join(scopes), "scopes": scopes}
+            _, made = api.ask("POST", "/keys", key)
+            answer = ask_with(broker, made["secret"], "/api/v1/overview")
+            return [one["text"] for one in answer["warnings"] if one["code"] == "files"]
+
+        eventually(lambda: any(one["code"] == "files" for one in warnings(api)))
+
+        assert seen_with("view", "admin") == [what.format(passwords)]
+        assert seen_with("view", "payload", "operate") == [what.format("passwords")]
+
+
+def ask_with(broker: Broker, secret: str, path: str) -> Any:  # noqa: ANN401 - JSON
+    assert broker.http_address is not None
+    with closing(http.client.HTTPConnection(*broker.http_address, timeout=30)) as connection:
+        connection.request("GET", path, headers={"Authorization": f"Bearer {secret}"})
+        answer = connection.getresponse()
+        assert answer.status == 200
+        return json.load(answer)
 
 
 def test_settings_of_a_program_are_not_read_again(tmp_path: pathlib.Path) -> None:

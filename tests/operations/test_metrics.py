@@ -192,6 +192,13 @@ def work(_: Scene) -> None:
         pass
 
 
+def thread(scene: Scene) -> None:
+    """This process, which is the broker's, has a thread more."""
+    ended = threading.Event()
+    threading.Thread(target=ended.wait, args=(30,)).start()
+    scene.at_end(ended.set)
+
+
 def takeover(scene: Scene) -> None:
     scene.client("same")
     scene.client("same")
@@ -425,7 +432,9 @@ MOVERS: dict[str, Mover] = {
     "mqttcore_bans": operator,
     "mqttcore_http_requests": traffic,
     "mqttcore_http_seconds": listing,
+    "mqttcore_http_responses": listing,
     "process_cpu_seconds": work,
+    "process_threads": thread,
     "process_open_fds": traffic,
 }
 
@@ -436,6 +445,7 @@ UNMOVED: dict[str, str] = {
     "mqttcore_certificate_not_after_seconds": "TLS: rust/http/tests/suite/api_messages.rs",
     "process_max_fds": "does not move while a broker runs",
     "process_resident_memory_bytes": "moves when the system likes",
+    "process_virtual_memory_bytes": "moves when the system likes",
     "mqttcore_stalled": "takes a long time: rust/broker/tests/suite/slow.rs",
     "mqttcore_shared_handed_on": "a race of shards: rust/broker/tests/suite/groups.rs",
     "mqttcore_directory_waits": "a race of threads: rust/topics/tests/reclamation.rs",
@@ -505,11 +515,34 @@ def test_the_page_is_open_metrics_with_closed_labels() -> None:
     assert text.endswith("# EOF\n")
     kafka = {"mqttcore_kafka_waiting_bytes", "mqttcore_kafka_records"}
     chosen = {"mqttcore_topic_messages", "mqttcore_topic_bytes"}
-    others = {"mqttcore_build", "mqttcore_certificate_not_after_seconds"}
+    others = {"mqttcore_build", "mqttcore_certificate_not_after_seconds", "mqttcore_http_responses"}
     assert set(declared()) - set(first) <= kafka | chosen | READERS | others
     for name in first:
         assert first[name].documentation.endswith(".")
         assert values(first, name).keys() == values(second, name).keys()
+
+
+def test_http_responses_are_counted_by_route_method_and_code() -> None:
+    with running() as broker:
+        api = Api(pathlib.Path(broker.settings.data or ""))
+        for client in ("nobody", "somebody"):
+            assert api.ask("DELETE", f"/clients/{client}")[0] == 404
+        assert broker.http_address is not None
+        for method, path in (("GET", "/api/v1/clients"), ("BREW", "/livez"), ("HEAD", "/teapot")):
+            with closing(
+                http.client.HTTPConnection(*broker.http_address, timeout=10)
+            ) as connection:
+                connection.request(method, path)
+                connection.getresponse().read()
+        page = parsed(scrape(broker))
+
+    counts = {name[1:]: value for name, value in values(page, "mqttcore_http_responses").items()}
+    assert counts == {
+        ("api", "DELETE", "404"): 2,
+        ("api", "GET", "403"): 1,
+        ("health", "other", "405"): 1,
+        ("unknown", "HEAD", "403"): 1,
+    }
 
 
 def test_messages_on_chosen_topics_are_counted_by_name() -> None:

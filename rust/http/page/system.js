@@ -27,7 +27,7 @@ function Listeners() {
     { title: 'Name', cell: (one) => html`<${Name} text=${one.name} />` },
     { title: 'Address', cell: (one) => html`<${Name} text=${one.address} />` },
     { title: 'Protocol', cell: (one) => `${one.protocol}${one.tls ? ', TLS' : ''}${one.mtls ? ' with client certificates' : ''}` },
-    { title: 'Certificates', class: 'wide', cell: (one) => one.certificates.map((held) => html`<${Certificate} key=${held.file} held=${held} />`) },
+    { title: 'Certificates', class: 'wide', cell: (one) => one.certificates.map((held, at) => html`<${Certificate} key=${at} held=${held} />`) },
     { title: 'Anonymous', class: 'wide', cell: (one) => (one.allow_anonymous ? 'allowed' : 'no') },
     { title: 'Connections', class: 'number', cell: (one) => `${count(one.connections)}${one.max_connections ? ` of ${count(one.max_connections)}` : ''}` },
     { title: 'State', cell: (one) => (one.paused ? html`<span class="danger">paused</span>` : 'open') },

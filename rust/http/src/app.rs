@@ -18,7 +18,7 @@ use super::answer::{AnswerBody, HttpError, HttpResponse, JSON, broken, json, of_
 use super::api::identity::CallerIdentity;
 use super::api::scope::Scope;
 use super::body;
-use super::request_times::RequestTimes;
+use super::request_times::{AnswerCounts, RequestTimes};
 use super::target::{RequestTarget, finish, number};
 use super::tasks::blocking;
 use super::{files, rows, sink};
@@ -44,6 +44,8 @@ pub(crate) struct HttpCounters {
     refused_address: AtomicU64,
     /// Durations of requests.
     pub(super) times: RequestTimes,
+    /// Answers by method and status.
+    pub(super) answers: AnswerCounts,
 }
 
 impl HttpCounters {

@@ -27,7 +27,7 @@ use crate::HttpLimits;
 use super::access::SocketAccess;
 use super::answer::{HttpResponse, close_behind};
 use super::places::{ConnectionPlace, NoPlace, Places};
-use super::request_times::RouteGroup;
+use super::request_times::{RouteGroup, method_name};
 use super::routes::Routes;
 use super::stall_timeout::StallTimeout;
 use super::tasks;
@@ -204,7 +204,7 @@ impl HttpConnection {
         let routes = &self.all.routes;
         let begun = Instant::now();
         let path = request.uri().path();
-        let group = RouteGroup::of(path);
+        let (group, method) = (RouteGroup::of(path), method_name(request.method()));
         let caller = routes.identify(path, request.headers(), access, self.address);
         if caller.identity.is_some() {
             self.all.places.borrow_mut().keep(self.place);
@@ -212,9 +212,11 @@ impl HttpConnection {
         let answered = routes.answer(request, &self.all.limits, &caller).await;
         let is_refused = |answer: &HttpResponse| answer.status().is_client_error();
         let is_well = answered.as_ref().is_ok_and(|answer| !is_refused(answer));
-        routes.figures().answered(is_well);
-        routes.figures().times.count(group, begun.elapsed());
+        let figures = routes.figures();
+        figures.answered(is_well);
+        figures.times.count(group, begun.elapsed());
         let mut answer = answered.unwrap_or_else(HttpResponse::from);
+        figures.answers.count(group, method, answer.status());
         if caller.identity.is_none() {
             // Otherwise an unauthenticated client could keep its connection by sending further requests.
             close_behind(&mut answer);

@@ -1,7 +1,10 @@
-//! Durations of HTTP requests, by group of routes.
+//! Durations of HTTP requests and counts of their answers, by group of routes.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use hyper::{Method, StatusCode};
 use mqttcore_broker::{AtomicHistogram, Histogram};
 
 use super::api;
@@ -47,6 +50,10 @@ impl RouteGroup {
             Self::Unknown
         }
     }
+
+    fn name(self) -> &'static str {
+        GROUPS[self as usize].1
+    }
 }
 
 /// Durations of requests, from their head to the head of the answer.
@@ -65,6 +72,45 @@ impl RequestTimes {
         groups
             .map(|((_, name), durations)| (*name, durations.read()))
             .collect()
+    }
+}
+
+/// Group of routes, method and status of an answer.
+type AnswerKind = (&'static str, &'static str, StatusCode);
+
+/// Number of answers of each kind. The endpoint chooses all three, so that no caller can add kinds without end.
+#[derive(Debug, Default)]
+pub(crate) struct AnswerCounts(Mutex<BTreeMap<AnswerKind, u64>>);
+
+impl AnswerCounts {
+    /// Counts an answer to a request with a method that [`method_name`] has named.
+    pub(crate) fn count(&self, group: RouteGroup, method: &'static str, status: StatusCode) {
+        *self
+            .lock()
+            .entry((group.name(), method, status))
+            .or_default() += 1;
+    }
+
+    /// The kinds that there were, with their numbers.
+    pub(crate) fn all(&self) -> Vec<(AnswerKind, u64)> {
+        let counts = self.lock();
+        counts.iter().map(|(kind, count)| (*kind, *count)).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<AnswerKind, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A method in metrics: one that some route has, or `other`.
+pub(crate) fn method_name(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::DELETE => "DELETE",
+        _ => "other",
     }
 }
 
@@ -101,6 +147,27 @@ mod tests {
             .map(|(name, histogram)| (name, histogram.sum_us))
             .collect();
         assert_eq!(counted, [("api", 2_000)]);
+    }
+
+    #[test]
+    fn answers_are_counted_by_group_method_and_status() {
+        let counts = AnswerCounts::default();
+        let brew = Method::from_bytes(b"BREW").expect("a method");
+        for (group, method, status) in [
+            (RouteGroup::Api, &Method::GET, StatusCode::OK),
+            (RouteGroup::Api, &Method::GET, StatusCode::OK),
+            (RouteGroup::Api, &Method::DELETE, StatusCode::NOT_FOUND),
+            (RouteGroup::Unknown, &brew, StatusCode::NOT_FOUND),
+        ] {
+            counts.count(group, method_name(method), status);
+        }
+
+        let expected = [
+            (("api", "DELETE", StatusCode::NOT_FOUND), 1),
+            (("api", "GET", StatusCode::OK), 2),
+            (("unknown", "other", StatusCode::NOT_FOUND), 1),
+        ];
+        assert_eq!(counts.all(), expected);
     }
 
     #[test]

@@ -32,6 +32,8 @@ use super::kept_events::{EventId, KEPT_FOR, KeptEvents};
 use super::page::{unix_ms, whole_ms};
 use super::problem::Problem;
 use super::query::{ApiQuery, with_near};
+use super::scope::Scope;
+use super::system::WarningTexts;
 
 /// Maximum number of event readers.
 const READERS_MAX: usize = 64;
@@ -53,7 +55,7 @@ struct Audience {
     readers: Vec<Reader>,
     /// The figures of the last event.
     figures: BTreeMap<String, u64>,
-    /// The warnings of the last event, as JSON.
+    /// The warnings of the last event, as JSON for callers with the scope `admin`.
     warnings: String,
     /// Events of clients and lines of the log.
     kept: KeptEvents<Kind>,
@@ -138,6 +140,34 @@ struct Reader {
     is_informed: bool,
 }
 
+impl Audience {
+    /// The next event of a reader without and with the scope `admin`: all figures and warnings, and those that have
+    /// changed.
+    fn next_events(
+        &mut self,
+        figures: &HashMap<String, u64>,
+        warnings: &WarningTexts,
+    ) -> [(Bytes, Bytes); 2] {
+        let figures: BTreeMap<_, _> = figures.iter().map(|(k, v)| (k.clone(), *v)).collect();
+        let old = std::mem::replace(&mut self.figures, figures);
+        let changed: BTreeMap<_, _> = self
+            .figures
+            .iter()
+            .filter(|(name, value)| old.get(*name) != Some(*value))
+            .collect();
+        let has_changed = self.warnings != warnings.for_admin;
+        if has_changed {
+            warnings.for_admin.clone_into(&mut self.warnings);
+        }
+        let id = self.kept.last();
+        [&*warnings.for_view, &*warnings.for_admin].map(|warnings| {
+            let whole = event_text(id, &self.figures, Some(warnings));
+            let update = event_text(id, &changed, has_changed.then_some(warnings));
+            (whole, update)
+        })
+    }
+}
+
 impl Events {
     fn audience(&self) -> MutexGuard<'_, Audience> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -168,40 +198,30 @@ impl Events {
         Some(stream)
     }
 
-    /// Sends figures, and warnings as JSON if they have changed, to all readers; ends the streams of those that do not read, and of keys that are not in force.
+    /// Sends figures, and warnings if they have changed, to all readers; ends the streams of those that do not read, and
+    /// of keys that are not in force. `admits` tells whether a key is, with a scope.
     pub(super) fn send(
         &self,
         figures: &HashMap<String, u64>,
-        warnings: &str,
-        is_in_force: impl Fn(&[u8; 32]) -> bool,
+        warnings: &WarningTexts,
+        admits: impl Fn(&[u8; 32], Scope) -> bool,
     ) {
+        let has = |reader: &Reader, scope| {
+            let key = reader.key.as_ref();
+            key.is_none_or(|key| admits(key, scope))
+        };
         let mut audience = self.audience();
-        audience
-            .readers
-            .retain(|reader| reader.key.as_ref().is_none_or(&is_in_force));
+        audience.readers.retain(|reader| has(reader, Scope::View));
         if audience.readers.is_empty() {
             return;
         }
-        let audience = &mut *audience;
-        let figures: BTreeMap<_, _> = figures.iter().map(|(k, v)| (k.clone(), *v)).collect();
-        let old = std::mem::replace(&mut audience.figures, figures);
-        let changed: BTreeMap<_, _> = audience
-            .figures
-            .iter()
-            .filter(|(name, value)| old.get(*name) != Some(*value))
-            .collect();
-        let has_changed = audience.warnings != warnings;
-        if has_changed {
-            warnings.clone_into(&mut audience.warnings);
-        }
-        let id = audience.kept.last();
-        let whole = event_text(id, &audience.figures, Some(warnings));
-        let update = event_text(id, &changed, has_changed.then_some(warnings));
+        let events = audience.next_events(figures, warnings);
         audience.readers.retain_mut(|reader| {
             if !reader.kinds.has(Kind::Stats) {
                 return true;
             }
-            let event = if reader.is_informed { &update } else { &whole };
+            let (whole, update) = &events[usize::from(has(reader, Scope::Admin))];
+            let event = if reader.is_informed { update } else { whole };
             reader.is_informed = true;
             reader.sender.try_send(event.clone()).is_ok()
         });
@@ -468,6 +488,14 @@ mod tests {
         [("messages".into(), messages), ("uptime".into(), 1)].into()
     }
 
+    /// Warnings that are the same for all callers.
+    fn texts(warnings: &str) -> WarningTexts {
+        WarningTexts {
+            for_admin: warnings.to_owned(),
+            for_view: warnings.to_owned(),
+        }
+    }
+
     fn reader(kinds: Kinds) -> NewReader {
         NewReader {
             kinds,
@@ -517,11 +545,11 @@ mod tests {
     #[test]
     fn a_reader_gets_all_figures_and_then_those_that_change() {
         let events = Events::default();
-        events.send(&figures(1), "[]", |_| true);
+        events.send(&figures(1), &texts("[]"), |_, _| true);
         let mut first = stats(&events).expect("room");
-        events.send(&figures(2), "[]", |_| true);
+        events.send(&figures(2), &texts("[]"), |_, _| true);
         let mut second = stats(&events).expect("room");
-        events.send(&figures(3), "[]", |_| true);
+        events.send(&figures(3), &texts("[]"), |_, _| true);
 
         let id = events.audience().kept.last();
         let all = |messages| {
@@ -544,7 +572,7 @@ mod tests {
             .expect("room");
         assert!(events.are_collected(Instant::now()));
 
-        events.send(&figures(1), "[]", |_| true);
+        events.send(&figures(1), &texts("[]"), |_, _| true);
 
         let first = next(&mut log).expect("the latest lines");
         assert!(first.starts_with("first\n\nid: "), "{first}");
@@ -620,7 +648,7 @@ mod tests {
         let events = Events::default();
         let mut reader = stats(&events).expect("room");
         let mut sent = |warnings| {
-            events.send(&figures(1), warnings, |_| true);
+            events.send(&figures(1), &texts(warnings), |_, _| true);
             let event = next(&mut reader).expect("an event");
             event.split_once("\nid: ").map(|parts| parts.0.to_owned())
         };
@@ -632,13 +660,44 @@ mod tests {
     }
 
     #[test]
+    fn a_key_gets_the_warnings_of_its_scopes_now() {
+        let events = Events::default();
+        let new = |key| NewReader {
+            key,
+            ..reader(Kinds::STATS)
+        };
+        let readers = [None, Some([1; 32])].map(|key| events.add_reader(&new(key), ""));
+        let mut readers = readers.map(|stream| stream.expect("room"));
+        let mut sent = |for_admin: &str, is_admin: bool| {
+            let warnings = WarningTexts {
+                for_admin: for_admin.to_owned(),
+                for_view: "[]".to_owned(),
+            };
+            let admits = |_: &[u8; 32], scope: Scope| scope == Scope::View || is_admin;
+            events.send(&figures(1), &warnings, admits);
+            readers.each_mut().map(|stream| {
+                let event = next(stream).expect("an event");
+                let data = event
+                    .lines()
+                    .nth(1)
+                    .and_then(|line| line.strip_prefix("data: "));
+                data.unwrap_or_default().to_owned()
+            })
+        };
+
+        assert_eq!(sent("[1]", false), ["[1]", "[]"]);
+        assert_eq!(sent("[2]", true), ["[2]", "[2]"]);
+        assert_eq!(sent("[3]", false), ["[3]", "[]"]);
+    }
+
+    #[test]
     fn a_reader_that_does_not_read_is_cut_off_and_the_others_go_on() {
         let events = Events::default();
         let mut slow = stats(&events).expect("room");
         let mut reader = stats(&events).expect("room");
 
         for number in 0..20 {
-            events.send(&figures(number), "[]", |_| true);
+            events.send(&figures(number), &texts("[]"), |_, _| true);
             assert!(next(&mut reader).is_some());
         }
 
@@ -647,7 +706,7 @@ mod tests {
             waiting += 1;
         }
         assert_eq!(waiting, WAITING);
-        events.send(&figures(20), "[]", |_| true);
+        events.send(&figures(20), &texts("[]"), |_, _| true);
         assert!(next(&mut slow).is_none(), "its stream has ended");
     }
 
@@ -688,7 +747,7 @@ mod tests {
             .expect("room");
         let mut owner = stats(&events).expect("room");
 
-        events.send(&figures(1), "[]", |key| *key != [1; 32]);
+        events.send(&figures(1), &texts("[]"), |key, _| *key != [1; 32]);
 
         assert!(next(&mut revoked).is_none(), "it has ended");
         assert!(next(&mut other).is_some() && next(&mut owner).is_some());

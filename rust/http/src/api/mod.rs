@@ -255,9 +255,9 @@ impl Api {
             self.state.history.add(now, &figures);
             let warn = warn.clone();
             self.state.history.save(move |error| warn("saved", error));
-            let is_in_force = |key: &[u8; 32]| self.state.admits(key, Scope::View);
-            let warnings = system::warnings_text(&self.state);
-            self.state.events.send(&figures, &warnings, is_in_force);
+            let admits = |key: &[u8; 32], scope| self.state.admits(key, scope);
+            let warnings = system::warning_texts(&self.state);
+            self.state.events.send(&figures, &warnings, admits);
             tokio::time::sleep(rates::SAMPLED_EVERY).await;
         }
     }

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::UNIX_EPOCH;
 
-use axum::Json;
 use axum::extract::State;
+use axum::{Extension, Json};
 use hyper::StatusCode;
 use mqttcore_broker::tls::{ClientCertificates, ServerCertificate};
 use mqttcore_broker::{ListenAddress, Listener, ListenerStatus};
@@ -16,10 +16,12 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::ApiState;
+use super::identity::CallerIdentity;
 use super::page::{List, whole_ms};
 use super::problem::Problem;
 use super::query::{ApiPath, ApiQuery, NoQuery};
-use super::system::pressure_name;
+use super::scope::Scope;
+use super::system::{last_part, pressure_name};
 
 /// Maximum number of consumers of a stream in a list.
 const HOLDS_MAX: usize = 100;
@@ -75,6 +77,7 @@ struct ListenerInfo {
 /// A certificate that clients of a listener see.
 #[derive(Serialize, ToSchema)]
 struct CertificateInfo {
+    /// Its file; only the last part of the path without the scope `admin`.
     file: String,
     /// DNS names; clients with another name get the first certificate of the listener.
     names: Vec<String>,
@@ -84,11 +87,16 @@ struct CertificateInfo {
     expires_soon: bool,
 }
 
-impl From<&ServerCertificate> for CertificateInfo {
-    fn from(certificate: &ServerCertificate) -> Self {
+impl CertificateInfo {
+    fn new(certificate: &ServerCertificate, is_admin: bool) -> Self {
         let since = certificate.not_after.duration_since(UNIX_EPOCH);
+        let file = &certificate.file;
         Self {
-            file: certificate.file.display().to_string(),
+            file: if is_admin {
+                file.display().to_string()
+            } else {
+                last_part(file)
+            },
             names: certificate
                 .names
                 .iter()
@@ -102,7 +110,7 @@ impl From<&ServerCertificate> for CertificateInfo {
 
 impl ListenerInfo {
     /// `status` is `None` for a listener that a reload added: it is bound after a restart.
-    fn new(listener: &Listener, status: Option<&ListenerStatus>) -> Self {
+    fn new(listener: &Listener, status: Option<&ListenerStatus>, is_admin: bool) -> Self {
         let (address, port, path) = match &listener.address {
             ListenAddress::Tcp(address) => (address.to_string(), Some(address.port()), None),
             ListenAddress::Unix(unix) => {
@@ -125,7 +133,10 @@ impl ListenerInfo {
             websocket_path: listener.websocket.as_ref().map(|rules| rules.path.clone()),
             tls: listener.tls.is_some(),
             mtls: of_clients == Some(ClientCertificates::Required),
-            certificates: certificates.iter().map(Into::into).collect(),
+            certificates: certificates
+                .iter()
+                .map(|certificate| CertificateInfo::new(certificate, is_admin))
+                .collect(),
             allow_anonymous: listener.anonymous.is_some(),
             paused: status.is_some_and(|status| status.is_paused),
             connections: status.map_or(0, |status| status.connections),
@@ -139,13 +150,15 @@ impl ListenerInfo {
     responses((status = 200, body = Listeners)))]
 async fn listeners(
     State(state): State<ApiState>,
+    Extension(identity): Extension<CallerIdentity>,
     ApiQuery(_): ApiQuery<NoQuery>,
 ) -> Result<Json<Listeners>, Problem> {
     let config = state.broker.config().await?;
     let bound = state.broker.listeners().await?;
+    let is_admin = identity.has(Scope::Admin);
     let listeners = config.listeners.iter().map(|listener| {
         let status = bound.iter().find(|bound| *bound.name == *listener.name);
-        ListenerInfo::new(listener, status)
+        ListenerInfo::new(listener, status, is_admin)
     });
     Ok(Json(Listeners {
         listeners: listeners.collect(),

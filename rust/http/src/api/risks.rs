@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::configuration::ProgramCalls;
 use super::problem::Problem;
-use super::system::Warning;
+use super::system::{Finding, Warning};
 
 /// Interval between two searches.
 const SEARCHED_EVERY: Duration = Duration::from_secs(60);
@@ -16,14 +16,14 @@ const SEARCHED_EVERY: Duration = Duration::from_secs(60);
 /// The risks that the last search has found.
 #[derive(Default)]
 pub(super) struct Risks {
-    found: Mutex<Vec<Warning>>,
+    found: Mutex<Vec<Finding>>,
     /// Nobody has searched yet, or the configuration is another one since.
     outdated: Notify,
 }
 
 impl Risks {
     /// The risks, as warnings.
-    pub(super) fn warnings(&self) -> Vec<Warning> {
+    pub(super) fn findings(&self) -> Vec<Finding> {
         self.lock().clone()
     }
 
@@ -43,23 +43,25 @@ impl Risks {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Warning>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Finding>> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn ask(program: &ProgramCalls) -> Result<Vec<Warning>, Problem> {
+async fn ask(program: &ProgramCalls) -> Result<Vec<Finding>, Problem> {
     let text = program.ask("risks").await?;
     serde_json::from_str(&text).map_err(|error| Problem::internal(&error))
 }
 
-fn failed(problem: &Problem) -> Warning {
-    Warning {
-        code: "risks".into(),
-        text: format!(
-            "the risks of the configuration are not known: {}",
-            problem.detail()
-        ),
-        fix: "mqttcore doctor prints them".into(),
+fn failed(problem: &Problem) -> Finding {
+    let text = "the risks of the configuration are not known";
+    Finding {
+        warning: Warning {
+            code: "risks".into(),
+            text: format!("{text}: {}", problem.detail()),
+            fix: "mqttcore doctor prints them".into(),
+        },
+        // The detail may name a file.
+        view_text: Some(text.into()),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 use std::time::SystemTime;
 
 use axum::extract::State;
@@ -87,6 +88,7 @@ pub(super) struct Warning {
     /// The name of the check, as in the response of `/readyz`, `certificates`, or the subject of a risk that `mqttcore doctor`
     /// prints.
     pub(super) code: Cow<'static, str>,
+    /// What is wrong. Only callers with the scope `admin` see more than the last part of a path.
     pub(super) text: String,
     /// A remedy.
     pub(super) fix: Cow<'static, str>,
@@ -100,37 +102,93 @@ pub(super) fn pressure_name(pressure: Pressure) -> &'static str {
     }
 }
 
+/// A warning, and its text for callers without the scope `admin` if that is another one: they see no paths (ADR 0124).
+#[derive(Clone, Deserialize)]
+pub(super) struct Finding {
+    #[serde(flatten)]
+    pub(super) warning: Warning,
+    pub(super) view_text: Option<String>,
+}
+
+impl Finding {
+    /// The warning for a caller.
+    fn shown(self, is_admin: bool) -> Warning {
+        match self.view_text {
+            Some(text) if !is_admin => Warning {
+                text,
+                ..self.warning
+            },
+            _ => self.warning,
+        }
+    }
+}
+
 /// Failed checks, certificates that expire, and risks of the configuration.
-fn warnings(state: &ApiState, health: &Health) -> Vec<Warning> {
-    let failed = health::failed(health).map(|check| Warning {
-        code: check.name.into(),
-        text: check.detail.unwrap_or_default(),
-        fix: check.fix.into(),
+fn findings(state: &ApiState, health: &Health) -> Vec<Finding> {
+    let failed = health::failed(health).map(|check| Finding {
+        warning: Warning {
+            code: check.name.into(),
+            text: check.detail.unwrap_or_default(),
+            fix: check.fix.into(),
+        },
+        view_text: None,
     });
     let mut all: Vec<_> = failed.collect();
     for shown in state.broker.certificates() {
         all.extend(expiring(&shown));
     }
-    all.extend(state.risks.warnings());
+    all.extend(state.risks.findings());
     all
 }
 
-fn expiring(shown: &ShownCertificates) -> impl Iterator<Item = Warning> {
+/// The warnings for a caller.
+fn shown(findings: Vec<Finding>, is_admin: bool) -> Vec<Warning> {
+    let findings = findings.into_iter();
+    findings.map(|finding| finding.shown(is_admin)).collect()
+}
+
+fn expiring(shown: &ShownCertificates) -> impl Iterator<Item = Finding> {
     let now = SystemTime::now();
     let place = if shown.is_service { "" } else { "listener " };
-    let warnings = shown.certificates.iter();
-    let warnings = warnings.filter_map(move |certificate| certificate.expiry_warning(now));
-    warnings.map(move |warning| Warning {
-        code: "certificates".into(),
-        text: format!("{place}{}: {}", shown.name, warning.text),
-        fix: warning.fix.into(),
+    let certificates = shown.certificates.iter();
+    certificates.filter_map(move |certificate| {
+        let warning = certificate.expiry_warning(now)?;
+        let text = format!("{place}{}: {}", shown.name, warning.text);
+        let path = certificate.file.display().to_string();
+        Some(Finding {
+            view_text: Some(text.replace(&path, &last_part(&certificate.file))),
+            warning: Warning {
+                code: "certificates".into(),
+                text,
+                fix: warning.fix.into(),
+            },
+        })
     })
 }
 
-/// The warnings as JSON.
-pub(super) fn warnings_text(state: &ApiState) -> String {
+/// What callers without the scope `admin` see of a path: its last part.
+pub(super) fn last_part(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+/// Warnings as JSON.
+pub(super) struct WarningTexts {
+    pub(super) for_admin: String,
+    /// For callers without the scope `admin`.
+    pub(super) for_view: String,
+}
+
+/// The warnings in force.
+pub(super) fn warning_texts(state: &ApiState) -> WarningTexts {
     let health = state.broker.health().unwrap_or_default();
-    serde_json::to_string(&warnings(state, &health)).unwrap_or_default()
+    let findings = findings(state, &health);
+    let text =
+        |is_admin| serde_json::to_string(&shown(findings.clone(), is_admin)).unwrap_or_default();
+    WarningTexts {
+        for_admin: text(true),
+        for_view: text(false),
+    }
 }
 
 /// The figures whose names begin with `prefix`; the prefix is removed.
@@ -145,6 +203,7 @@ fn reasons(figures: &HashMap<String, u64>, prefix: &str) -> BTreeMap<String, u64
     responses((status = 200, body = Overview)))]
 async fn overview(
     State(state): State<ApiState>,
+    Extension(identity): Extension<CallerIdentity>,
     ApiQuery(_): ApiQuery<NoQuery>,
 ) -> Result<Json<Overview>, Problem> {
     let figures: HashMap<_, _> = state.broker.figures().into_iter().collect();
@@ -178,7 +237,7 @@ async fn overview(
             used_bytes: figure("memory_used_bytes"),
         },
         disk_pressure: pressure_name(health.pressure),
-        warnings: warnings(&state, &health),
+        warnings: shown(findings(&state, &health), identity.has(Scope::Admin)),
     }))
 }
 

@@ -277,11 +277,15 @@ pub(super) const FAMILIES: &[Family] = &[
         part("answered", "http_answered"), part("refused", "http_refused")])),
     family("mqttcore_http_seconds", Histogram, "Time from the head of an HTTP request to the head of its answer, by group of routes.",
         Durations(&["route"], |s| s.requests.iter().map(|(route, times)| (vec![(*route).into()], times)).collect())),
+    family("mqttcore_http_responses", Counter, "Answers to HTTP requests, by group of routes, method and status; only combinations that there were.",
+        Each(&["route", "method", "code"], |s| s.answers.clone())),
     family("mqttcore_http_connections_refused", Counter, "HTTP connections beyond a limit.", By("reason", &[
         part("connections", "http_connections_refused"), part("address_connections", "http_connections_refused_address")])),
 
     family("process_cpu_seconds", Counter, "CPU time of the process, in user and kernel mode.", Maybe(|s| s.process.cpu_s)),
     family("process_resident_memory_bytes", Gauge, "Resident memory of the process.", Maybe(|s| s.process.resident_bytes)),
+    family("process_virtual_memory_bytes", Gauge, "Address space of the process.", Maybe(|s| s.process.virtual_bytes)),
+    family("process_threads", Gauge, "Threads of the process.", Maybe(|s| s.process.threads)),
     family("process_open_fds", Gauge, "Open files of the process; needs Linux 6.2.", Maybe(|s| s.process.open_files)),
     family("process_max_fds", Gauge, "Maximum number of open files of the process.", Maybe(|s| s.process.max_files)),
 ];

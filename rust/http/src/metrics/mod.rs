@@ -58,6 +58,8 @@ struct Scrape {
     bans: Tally,
     /// Durations of HTTP requests, by group of routes.
     requests: Vec<(&'static str, Histogram)>,
+    /// Answers to HTTP requests, by group of routes, method and status.
+    answers: Labelled,
     /// Refusals of each listener, by name of the figure.
     refusals: Vec<(Arc<str>, HashMap<&'static str, u64>)>,
     /// Messages that wait for each shard.
@@ -118,6 +120,7 @@ impl FigureReader {
             hooks: self.broker.hook_calls(),
             bans: self.broker.ban_counts(),
             requests: self.http.times.histograms(),
+            answers: answers(&self.http),
             refusals: self.refusals(),
             mailboxes: self.broker.mailboxes(),
             topics: self.broker.topic_counts(),
@@ -149,6 +152,17 @@ impl FigureReader {
             .map(|(name, refusals)| (name, by_name(refusals)))
             .collect()
     }
+}
+
+/// Answers to HTTP requests, by group of routes, method and status.
+fn answers(http: &HttpCounters) -> Labelled {
+    let counts = http.answers.all().into_iter();
+    counts
+        .map(|((route, method, status), count)| {
+            let labels = vec![route.into(), method.into(), status.as_str().into()];
+            (labels, float(count))
+        })
+        .collect()
 }
 
 /// When the first certificate of each listener expires, in Unix time; a service may have the name of a listener.

@@ -8,11 +8,13 @@ use rustix::process::{Resource, getrlimit};
 
 use super::float;
 
-/// CPU time, memory and open files of this process; `None` where the system does not report it.
+/// CPU time, memory, threads and open files of this process; `None` where the system does not report it.
 #[derive(Debug, Default)]
 pub(super) struct Process {
     pub(super) cpu_s: Option<f64>,
     pub(super) resident_bytes: Option<f64>,
+    pub(super) virtual_bytes: Option<f64>,
+    pub(super) threads: Option<f64>,
     pub(super) open_files: Option<f64>,
     pub(super) max_files: Option<f64>,
 }
@@ -24,6 +26,8 @@ impl Process {
         Self {
             cpu_s: cpu_ticks(&stat).map(|ticks| float(ticks) / float(clock_ticks_per_second())),
             resident_bytes: field(&stat, 24).map(|pages| float(pages * page_size() as u64)),
+            virtual_bytes: field(&stat, 23).map(float),
+            threads: field(&stat, 20).map(float),
             open_files: open_files(Path::new("/proc/self/fd")).map(float),
             max_files: getrlimit(Resource::Nofile).current.map(float),
         }
@@ -81,6 +85,8 @@ mod tests {
         let process = Process::read();
 
         assert!(process.resident_bytes > Some(1_000_000.0));
+        assert!(process.virtual_bytes > process.resident_bytes);
+        assert!(process.threads >= Some(1.0));
         assert!(process.open_files.is_none_or(|count| count >= 3.0));
         assert!(process.max_files >= process.open_files);
         assert!(process.cpu_s >= Some(0.0));

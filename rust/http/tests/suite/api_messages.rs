@@ -8,7 +8,7 @@ use mqttcore_codec::QoS;
 use mqttcore_tls::{TlsSettings, make_files};
 use serde_json::{Value, json};
 
-use crate::api_caller::{Caller, disconnect_code, setup};
+use crate::api_caller::{Caller, disconnect_code, key, setup};
 use crate::client::Http;
 use crate::common::frames::with_websocket;
 use crate::common::{Home, Plugin, allow, eventually, v5};
@@ -458,6 +458,40 @@ fn expiring(folder: &Path, name: &str, not_after: u64) -> TlsSettings {
     std::fs::write(&files[1], key.serialize_pem()).expect("written");
     let [certificate, key] = files;
     TlsSettings::new(certificate, key)
+}
+
+#[test]
+fn only_admin_sees_in_which_folders_files_are() {
+    let home = Home::new();
+    let mut setup = setup(&home);
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let soon = since.expect("after 1970").as_secs() + 86_400;
+    setup.config.listeners[0].tls = Some(expiring(home.path(), "server", soon));
+    let served = setup.start();
+    let mut owner = Caller::owner(&home);
+    let whole = home.path().join("server.pem").display().to_string();
+
+    for (scopes, file) in [
+        (&["view"][..], "server.pem"),
+        (&["view", "admin"][..], &*whole),
+    ] {
+        let secret = key(&mut owner, &scopes.join(" "), scopes);
+        let mut caller = Caller::with(&served, Some(&secret));
+        let mut events = Http::tcp(served.endpoint.address().expect("a TCP address"));
+        events.send(&format!(
+            "GET /api/v1/events?kinds=stats HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {secret}\r\n\r\n"
+        ));
+
+        let warnings = caller.read("/overview")["warnings"].clone();
+        let listener = caller.read("/listeners")["listeners"][0].clone();
+        let event = events.until("event: stats");
+
+        let expected = format!(": certificate {file}: expires in ");
+        let text = warnings[0]["text"].as_str().expect("a warning");
+        assert!(text.contains(&expected), "{text}");
+        assert_eq!(listener["certificates"][0]["file"], file);
+        assert!(event.contains(&expected.to_lowercase()), "{event}");
+    }
 }
 
 #[test]

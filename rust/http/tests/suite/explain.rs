@@ -8,7 +8,7 @@ use mqttcore_session::{QueuePolicy, ServerLimits};
 use mqttcore_topics::MountPoint;
 use serde_json::{Value, json};
 
-use crate::api_caller::{Caller, setup};
+use crate::api_caller::{Caller, TOKEN, setup, start_with_block};
 use crate::common::{
     Client, Dice, HOUR_S, Hello, Home, Message, Plugin, Received, config_with_limits, eventually,
     queued, v3, v5,
@@ -504,6 +504,112 @@ fn receivers_come_in_pages_each_once() {
     seen.sort();
     seen.dedup();
     assert_eq!(seen.len(), 23);
+}
+
+/// An explanation while one shard does not answer; `None` if it is the shard of the question.
+fn explained_beside_a_blocked_shard(clients: usize) -> Option<Value> {
+    let home = Home::new();
+    let (served, mut owner, block) = start_with_block(&home, 4);
+    let connected = (0..clients).map(|number| {
+        let mut client = v5(&format!("c{number}")).connect(&served);
+        client.subscribe("t", ONCE);
+        client
+    });
+    let _clients: Vec<Client> = connected.collect();
+    let _blocks = block.begin(&served);
+
+    let question = r#"{"topic": "t", "qos": 1}"#;
+    let answer = owner.ask("POST", "/explain/delivery", question);
+
+    drop(block);
+    (answer.status == 200).then_some(answer.json)
+}
+
+#[test]
+fn the_receivers_of_a_shard_that_does_not_answer_are_left_open() {
+    const CLIENTS: usize = 60;
+    // Clients are dealt to shards by chance.
+    let explained = std::iter::repeat_with(|| explained_beside_a_blocked_shard(CLIENTS));
+    let explained = explained.flatten().next().expect("endless");
+
+    let receivers = &explained["receivers"];
+    let items = receivers["items"].as_array().expect("items");
+    let of_verdict =
+        |verdict: &'static str| items.iter().filter(move |item| item["verdict"] == verdict);
+    let open: Vec<&Value> = of_verdict("unknown:no-answer").collect();
+    assert!(!open.is_empty(), "{receivers}");
+    assert!(open.iter().all(|item| item["client_id"].is_null()));
+    assert_eq!(of_verdict("delivered").count(), CLIENTS - open.len());
+    assert_eq!(receivers["partial"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn while_memory_is_short_a_message_that_would_wait_is_refused_or_dropped() {
+    let home = Home::new();
+    let setup = setup(&home);
+    let config = Config {
+        memory_bytes: 8 << 20,
+        data: None,
+        ..config_with_limits(|limits| limits.queue_qos0 = true)
+    };
+    let served = Setup { config, ..setup }.start();
+    let mut owner = Caller::with(&served, Some(TOKEN));
+    let topics = ["t/0", "t/1", "t/2"];
+    for topic in topics {
+        let mut client = v5(topic).keeping_session_s(HOUR_S).connect(&served);
+        client.subscribe(topic, ONCE);
+        see_off(&served, client, topic);
+    }
+    let stored = json!({"from": "writer", "topic": "t/0", "qos": 1, "bytes": 8_192});
+    // Each queue takes less than a session may. A client with less than 64 KiB of messages is not slowed down.
+    let is_refused = |number: usize| {
+        let mut writer = v5("writer").connect(&served);
+        let mut send = |_| writer.publish_acknowledged(topics[number / 150], [b'x'; 8_192]);
+        let is_refused = (0..6)
+            .map(&mut send)
+            .any(|answer| answer == ReasonCode::QUOTA_EXCEEDED);
+        is_refused && explain(&mut owner, &stored)["verdict"] == "refused:memory"
+    };
+    assert!((0..450).any(is_refused), "memory is not short");
+
+    let at_most_once = json!({"topic": "t/0", "bytes": 8_192});
+    let (verdict, _) = verdict_for(&mut owner, "t/0", &at_most_once);
+    assert_eq!(verdict, "dropped:memory");
+}
+
+#[test]
+fn a_message_that_leads_to_too_many_filters_is_refused() {
+    /// Levels of a filter, each of them a literal or `+`: the topic leads to twice as many nodes with each.
+    const LEVELS: usize = 14;
+    let home = Home::new();
+    let setup = limited(&home, |limits| limits.wildcard_levels = 1 << 20);
+    let served = setup.start();
+    let mut owner = Caller::owner(&home);
+    let filters = (0..1_usize << LEVELS).map(|choice| {
+        let level = |bit| if choice >> bit & 1 == 0 { "a" } else { "+" };
+        let levels: Vec<&str> = (0..LEVELS).map(level).collect();
+        format!("{}/x", levels.join("/"))
+    });
+    let filters: Vec<String> = filters.collect();
+    let _clients: Vec<Client> = filters
+        .chunks(1_000)
+        .enumerate()
+        .map(|(number, filters)| {
+            let mut client = v5(&format!("c{number}")).connect(&served);
+            for filters in filters.chunks(100) {
+                let filters: Vec<&str> = filters.iter().map(String::as_str).collect();
+                client.send_subscribe(&filters, QoS::AtMostOnce);
+                assert!(matches!(client.receive(), Received::SubAck(..)));
+            }
+            client
+        })
+        .collect();
+
+    let topic = format!("{}/x", ["a"; LEVELS].join("/"));
+    let refused = explain(&mut owner, &json!({"topic": topic}));
+
+    assert_eq!(refused["verdict"], "refused:too-many-filters");
+    assert_eq!(refused["receivers"]["items"], json!([]));
 }
 
 /// A client that acknowledges what a test says.
