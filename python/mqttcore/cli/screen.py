@@ -15,7 +15,7 @@ PREFIXES: Final = ("", "k", "M", "G", "T")
 STEP: Final = 1_000
 STUCK_S: Final = 1.0
 """Seconds after which a shard that has not run its timers is shown as late."""
-ESCAPE, ENTER, NEW_LINE, BACKSPACE, DELETE = 27, 13, 10, 8, 127
+ESCAPE, ENTER, NEW_LINE = 27, 13, 10
 ESCAPE_DELAY_MS: Final = 25
 """Wait of curses for the rest of an escape sequence."""
 COLUMNS: Final = (
@@ -105,7 +105,8 @@ def lines(shown: Shown, width: int, height: int) -> list[str]:
 def page(body: Sequence[str], note: str, width: int, height: int) -> list[str]:
     """The lines of a screen of this size: the first ones of ``body``, and the note."""
     above = body[: max(height - 1, 0)]
-    return [line[:width] for line in (*above, *[""] * (height - 1 - len(above)), note)]
+    last = printable(note)
+    return [line[:width] for line in (*above, *[""] * (height - 1 - len(above)), last)]
 
 
 def first_row(shown: Shown) -> int:
@@ -194,12 +195,15 @@ class Terminal:
         while True:
             draw(f"{question}{printable(given)}_")
             self._window.timeout(-1)
-            number = self._window.getch()
-            if number in (ENTER, NEW_LINE, curses.KEY_ENTER):
-                return given
-            if number == ESCAPE:
+            try:
+                key = self._window.get_wch()
+            except curses.error:  # the terminal is gone
                 return ""
-            if number in (BACKSPACE, DELETE, curses.KEY_BACKSPACE):
+            if key in ("\r", "\n", curses.KEY_ENTER):
+                return given
+            if key == "\x1b":
+                return ""
+            if key in ("\b", "\x7f", curses.KEY_BACKSPACE):
                 given = given[:-1]
-            elif number < curses.KEY_MIN and chr(number).isprintable():
-                given += chr(number)
+            elif isinstance(key, str) and key.isprintable():
+                given += key
