@@ -83,7 +83,7 @@ def completed(*line: str) -> set[str]:
 def test_bash_completes_commands_subcommands_options_and_values() -> None:
     assert completed("") == {*cli.COMMANDS, "--help", "--version"}
     assert completed("store", "ver") == {"verify"}
-    assert completed("store", "repair", "--") == {"--accept-loss", "--help"}
+    assert completed("store", "repair", "--") == {"--accept-loss", "--help", "--json"}
     assert completed("completion", "z") == {"zsh"}
 
 
