@@ -96,8 +96,11 @@ def test_one_client_is_shown_with_its_subscriptions_and_messages(
     assert found["inflight_messages"][0]["topic"] == "road/7"
 
 
-def test_a_kicked_client_is_disconnected(ask: Callable[..., str], truck: Wire) -> None:
-    assert ask("kick", "truck/1", "--reason", "0x89") == ""
+@pytest.mark.parametrize("command", [("kick",), ("clients", "kick")])
+def test_a_kicked_client_is_disconnected(
+    ask: Callable[..., str], truck: Wire, command: tuple[str, ...]
+) -> None:
+    assert ask(*command, "truck/1", "--reason", "0x89") == ""
 
     truck.expect_refusal(0x89)
     assert json.loads(ask("sessions", "--json"))["items"][0]["client_id"] == "truck/1"
@@ -319,6 +322,7 @@ def test_a_key_is_sent_over_tcp(run: Run, broker: Broker, tmp_path: pathlib.Path
     [
         (("clients", "show", "nobody"), 1, 'no client "nobody" has a session'),
         (("kick", "nobody"), 1, 'no client "nobody" has a session'),
+        (("clients", "kick", "nobody"), 1, 'no client "nobody" has a session'),
         (("kick", "nobody", "--reason", "7"), 2, "no reason code with which a server disconnects"),
         (("retained", "get", "nothing"), 1, 'topic "nothing" has no retained message'),
         (("subs", "--topic", "a/#"), 2, "topic: "),

@@ -84,6 +84,7 @@ def test_text_that_the_encoding_does_not_have_is_escaped(monkeypatch: pytest.Mon
         ("pub", "-t", "a", "-m", "x", "-i", "\udcff"),
         ("pub", "-t", "\udcff", "-m", "x"),
         ("sub", "-t", "a", "-u", "\udcff"),
+        ("bench", "conn", "-u", "\udcff"),
     ],
 )
 def test_arguments_that_are_not_utf_8_are_refused(run: Run, arguments: tuple[str, ...]) -> None:

@@ -85,6 +85,8 @@ def test_bash_completes_commands_subcommands_options_and_values() -> None:
     assert completed("store", "ver") == {"verify"}
     assert completed("store", "repair", "--") == {"--accept-loss", "--help", "--json"}
     assert completed("completion", "z") == {"zsh"}
+    assert completed("bench", "") >= {"conn", "fan", "pairs", "pub", "retained", "sub"}
+    assert "--hold" in completed("bench", "conn", "--h")
 
 
 def test_bash_completes_names_of_files_where_an_option_takes_one() -> None:

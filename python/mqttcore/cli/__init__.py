@@ -26,11 +26,11 @@ GROUPS: "Final" = {
         "pub": "publish messages",
         "sub": "subscribe and print messages",
         "rr": "publish a request and print the response",
-        "bench": "measure rate and latency between publishers and subscribers",
+        "bench": "measure messages, connections and subscriptions of a broker",
     },
     "Control a running broker": {
         "top": "show rates, clients and shards, refreshed each second",
-        "clients": "list clients; show one",
+        "clients": "list clients; show or disconnect one",
         "kick": "disconnect a client",
         "ban": "ban clients; list and lift bans",
         "subs": "list subscriptions, or the subscribers of a topic",
