@@ -180,3 +180,33 @@ def test_the_last_line_of_a_screen_has_no_control_characters() -> None:
     shown = screen.page([], "truck\x1b[2J was disconnected", 80, 24)
 
     assert shown[-1] == "truck\\x1b[2J was disconnected"
+
+
+@pytest.mark.parametrize(
+    ("typed", "text"),
+    [
+        (b"a\xc3\xbc\xe6\xbc\xa2\x7f\xf0\x9f\x98\x80\r", "aü\U0001f600"),
+        (b"a\xff\xc3b\x01\n", "ab"),
+        (b"abc\x1b", ""),
+        (b"abc", ""),
+    ],
+)
+def test_a_text_for_top_may_be_in_any_script(typed: bytes, text: str) -> None:
+    terminal = object.__new__(screen.Terminal)
+    terminal._window = Keys(typed)  # type: ignore[assignment]
+
+    assert terminal.ask("find: ", lambda _: None) == text
+
+
+class Keys:
+    """A window whose user types these bytes, and is gone then."""
+
+    def __init__(self, typed: bytes) -> None:
+        self._typed = iter(typed)
+
+    def timeout(self, _: int) -> None:
+        """Waits as long as it takes."""
+
+    def getch(self) -> int:
+        """The next byte."""
+        return next(self._typed, -1)
