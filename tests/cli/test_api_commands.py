@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -185,6 +186,16 @@ def test_retained_messages_are_listed_and_printed(ask: Callable[..., str], broke
     assert [item["topic"] for item in some] == ["plant/1/a", "plant/1/b"]
     assert ask("retained", "get", "plant/1/a") == "plant/1/a"
     assert json.loads(ask("retained", "get", "road", "--json"))["payload"] == "road"
+
+
+def test_a_payload_is_escaped_on_a_terminal_only(
+    ask: Callable[..., str], broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.publish("road", b"\x1b[2J\n", retain=True, qos=1)
+
+    assert ask("retained", "get", "road") == "\x1b[2J\n"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert ask("retained", "get", "road") == "\\x1b[2J\n"
 
 
 def test_retained_messages_are_removed_by_their_confirmed_number(

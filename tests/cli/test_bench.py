@@ -72,6 +72,16 @@ def test_each_subscriber_of_a_fan_gets_each_message(run: Run, broker: RunningBro
     assert found["acknowledgement"]["p50_ms"] > 0
 
 
+def test_more_connections_than_select_has_descriptors_are_measured(
+    run: Run, broker: RunningBroker
+) -> None:
+    options = ("--pairs", 520, "--rate", 520, "--seconds", "0.1", "--json")
+    done = run("bench", "-p", broker.port, *options)
+
+    found = json.loads(done.out)
+    assert (done.status, found["received"], found["lost"]) == (0, 52, 0)
+
+
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_publishers_alone_are_measured_until_the_acknowledgement(
     run: Run, broker: RunningBroker, qos: int

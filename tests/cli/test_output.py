@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pathlib
 import socket
 import subprocess
 import sys
@@ -23,6 +24,19 @@ from tests.cli.conftest import Outcome, Run
 
 NOWHERE = ("--url", "http://127.0.0.1:1")
 HOSTILE = Publish(topic="a/\x1b]0;x\x07", payload=b"\x1b[2J\xff\tb\r\nc\xc2\x9b")
+
+
+LOUD = """
+from mqttcore.plugin import Allow, Deny, Login, Plugin, hook
+
+class Loud(Plugin):
+    async def start(self) -> None:
+        print("loud")
+
+    @hook.authenticate
+    def login(self, login: Login) -> Allow | Deny | None:
+        return None
+"""
 
 
 def ended(command: str) -> Outcome:
@@ -117,6 +131,37 @@ def test_values_that_cannot_be_used_are_named(
 
     assert (done.status, done.out) == (status, "")
     assert why in done.error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "why"),
+    [
+        (("ban", "add", "--user", "x", "--seconds", "nan", *NOWHERE), 2, "argument --seconds"),
+        (("certs", "dev", "/proc/none/x"), 1, "cannot write to /proc/none/x: No such file"),
+        (("plugins", "list", "-c", "/nonexistent"), 1, "/nonexistent: cannot be read"),
+    ],
+)
+def test_other_commands_name_what_is_wrong(
+    run: Run, arguments: tuple[str, ...], status: int, why: str
+) -> None:
+    done = run(*arguments)
+
+    assert (done.status, done.out) == (status, "")
+    assert why in done.error
+
+
+@pytest.mark.parametrize(("name", "status"), [("conf check", 0), ("doctor", 1)])
+def test_what_plugins_print_is_not_in_the_json(
+    run: Run, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, name: str, status: int
+) -> None:
+    (tmp_path / "loud_plugin.py").write_text(LOUD)
+    (tmp_path / "c.toml").write_text('[[plugins]]\nuse = "loud_plugin:Loud"\n')
+    monkeypatch.syspath_prepend(tmp_path)
+
+    done = run(*name.split(), "-c", tmp_path / "c.toml", "--json")
+
+    assert (done.status, done.error) == (status, "loud\n")
+    assert json.loads(done.out)
 
 
 @pytest.mark.parametrize(
