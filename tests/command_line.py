@@ -19,7 +19,7 @@ MARK = "<!-- The rest is generated from the parsers by `python -m tests.command_
 # Options that many commands share: the title of their list, and commands that have all of them.
 SHARED = {
     "Options of HTTP clients": (("reload",), ("streams",)),
-    "Options of MQTT clients": (("pub",), ("sub",), ("rr",), ("bench",)),
+    "Options of MQTT clients": (("pub",), ("sub",), ("rr",), ("bench", "conn")),
 }
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from mqttcore import control
 from mqttcore.cli.api import asking, endpoint_options, path_of
 from mqttcore.cli.failure import NOT_DONE, OK, USAGE
+from mqttcore.cli.listing import natural
 from mqttcore.errors import StoreError
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def by_api(api: "Api", options: argparse.Namespace) -> int:
     if options.action == "ban":
         ban: Json = {"kind": kind, "value": value, "why": options.reason}
         if options.seconds is not None:
-            ban["duration_s"] = round(options.seconds)
+            ban["duration_s"] = options.seconds
         return print_answer({"disconnected": api.call("POST", "/bans", body=ban)["disconnected"]})
     number = base64.urlsafe_b64encode(f"{kind} {value}".encode()).decode().rstrip("=")
     api.call("DELETE", path_of("bans", number))
@@ -133,7 +134,10 @@ def parser() -> argparse.ArgumentParser:
                 "--reason", default="", help="reason, for operators; clients do not get it"
             )
             command.add_argument(
-                "--seconds", type=float, help="duration of the ban (default: until it is lifted)"
+                "--seconds",
+                type=natural,
+                metavar="SECONDS",
+                help="duration of the ban (default: until it is lifted)",
             )
     return made
 

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _core.make_certificates(folder, hosts=options.host or HOSTS, client=options.client)
         (folder / "mqttcore.toml").write_text(CONFIGURATION, encoding="utf-8")
     except OSError as error:
-        print(f"mqttcore certs: {error}", file=sys.stderr)
+        print(f"mqttcore certs: cannot write to {folder}: {error}", file=sys.stderr)
         return 1
     if options.json:
         print(json.dumps({"folder": str(folder), "files": FILES}))

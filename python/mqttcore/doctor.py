@@ -6,6 +6,7 @@ Exit status: 0 no risk was found, 1 one or more were found, 2 the configuration 
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -25,7 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         settings = config.load(options.config, environment=os.environ, data=options.data)
-        risks = list(all_risks(settings))
+        with contextlib.redirect_stdout(sys.stderr):  # plugins may print
+            risks = list(all_risks(settings))
     except ConfigError as error:
         print("\n".join(error.faults), file=sys.stderr)
         return 2

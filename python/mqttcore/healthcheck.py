@@ -42,7 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"mqttcore: {error}", file=sys.stderr)
         return 2
     word, text = described(status, body)
-    print(body.decode() if options.json and word else text)
+    if options.json and word:
+        print(body.decode())
+    else:
+        print(text, file=sys.stderr if options.json else sys.stdout)
     return 0 if status == OK and word in WORKS else 1
 
 

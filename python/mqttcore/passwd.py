@@ -5,6 +5,7 @@ With ``--scram`` it writes files for `mqttcore.auth.scram`; a file has one kind 
 
 import argparse
 import getpass
+import json
 import os
 import pathlib
 import sys
@@ -30,14 +31,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.delete:
             if users.pop(options.user, None) is None:
                 raise PasswordFileError(f"{options.file}: has no user {options.user!r}")
+            done = "removed"
         else:
             user, password = checked_user(options.user), ask()
             iterations = options.iterations if options.scram else None
+            done = "changed" if user in users else "added"
             users[user] = hashed(password, scram_iterations=iterations)
         write(options.file, users)
     except (PasswordFileError, ValueError, OSError) as error:
         print(f"mqttcore passwd: {error}", file=sys.stderr)
         return 1
+    if options.json:
+        print(json.dumps({"file": str(options.file), "user": options.user, "done": done}))
     return 0
 
 
@@ -67,6 +72,9 @@ def parser() -> argparse.ArgumentParser:
         default=ITERATIONS,
         metavar="N",
         help=f"iterations for --scram: {ITERATIONS_MIN} or more (default: {ITERATIONS})",
+    )
+    made.add_argument(
+        "--json", action="store_true", help="print whether the user was added, changed or removed"
     )
     return made
 

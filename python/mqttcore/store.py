@@ -36,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         status: int = options.run(options)
+    except BrokenPipeError:
+        raise
     except (StoreError, ValueError, OSError) as error:
         print(
             f"mqttcore store: {options.directory}: {error}{damage.advice(error)}", file=sys.stderr
@@ -67,6 +69,10 @@ def parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=words, description=words)
         command.add_argument("directory", type=pathlib.Path, metavar="DIR", help="data folder")
         command.set_defaults(run=run)
+        if name != "dump":
+            command.add_argument(
+                "--json", action="store_true", help="print JSON; it is printed without, too"
+            )
         if name == "backup":
             command.add_argument("to", type=pathlib.Path, metavar="TO", help="folder of the copy")
         if name == "repair":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -96,8 +97,11 @@ def test_one_client_is_shown_with_its_subscriptions_and_messages(
     assert found["inflight_messages"][0]["topic"] == "road/7"
 
 
-def test_a_kicked_client_is_disconnected(ask: Callable[..., str], truck: Wire) -> None:
-    assert ask("kick", "truck/1", "--reason", "0x89") == ""
+@pytest.mark.parametrize("command", [("kick",), ("clients", "kick")])
+def test_a_kicked_client_is_disconnected(
+    ask: Callable[..., str], truck: Wire, command: tuple[str, ...]
+) -> None:
+    assert ask(*command, "truck/1", "--reason", "0x89") == ""
 
     truck.expect_refusal(0x89)
     assert json.loads(ask("sessions", "--json"))["items"][0]["client_id"] == "truck/1"
@@ -182,6 +186,16 @@ def test_retained_messages_are_listed_and_printed(ask: Callable[..., str], broke
     assert [item["topic"] for item in some] == ["plant/1/a", "plant/1/b"]
     assert ask("retained", "get", "plant/1/a") == "plant/1/a"
     assert json.loads(ask("retained", "get", "road", "--json"))["payload"] == "road"
+
+
+def test_a_payload_is_escaped_on_a_terminal_only(
+    ask: Callable[..., str], broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.publish("road", b"\x1b[2J\n", retain=True, qos=1)
+
+    assert ask("retained", "get", "road") == "\x1b[2J\n"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert ask("retained", "get", "road") == "\\x1b[2J\n"
 
 
 def test_retained_messages_are_removed_by_their_confirmed_number(
@@ -319,6 +333,7 @@ def test_a_key_is_sent_over_tcp(run: Run, broker: Broker, tmp_path: pathlib.Path
     [
         (("clients", "show", "nobody"), 1, 'no client "nobody" has a session'),
         (("kick", "nobody"), 1, 'no client "nobody" has a session'),
+        (("clients", "kick", "nobody"), 1, 'no client "nobody" has a session'),
         (("kick", "nobody", "--reason", "7"), 2, "no reason code with which a server disconnects"),
         (("retained", "get", "nothing"), 1, 'topic "nothing" has no retained message'),
         (("subs", "--topic", "a/#"), 2, "topic: "),

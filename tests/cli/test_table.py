@@ -29,6 +29,17 @@ def test_a_table_fits_the_terminal() -> None:
     ]
 
 
+def test_wide_and_combining_characters_keep_the_columns() -> None:
+    table = Table(COLUMNS, width=15)
+
+    assert list(table.lines([("漢字" * 30_000, 7), ("e\u0301" * 3, 8), ("é", 9)])) == [
+        "NAME      COUNT",
+        "漢字漢…       7",
+        "e\u0301e\u0301e\u0301           8",
+        "é             9",
+    ]
+
+
 def test_without_a_terminal_nothing_is_cut() -> None:
     assert list(Table(COLUMNS, width=0).lines([("n" * 100, 7)]))[1] == f"{'n' * 100}      7"
 

@@ -10,7 +10,7 @@ import pytest
 from mqttcore.cli.client_options import printed
 from mqttcore.cli.failure import CommandError
 from mqttcore.cli.message_format import MessageFormat
-from mqttcore.cli.terminal import json_text, without_login
+from mqttcore.cli.terminal import json_text, printable_json, without_login
 from mqttcore.packets import Publish
 
 from tests.cli.conftest import Run
@@ -24,6 +24,15 @@ def test_json_has_escapes_for_what_is_not_printable() -> None:
     assert shown.replace("\n", "").isprintable()
     assert "ü" in shown
     assert json.loads(shown) == {HOSTILE: HOSTILE}
+
+
+def test_json_of_the_broker_stays_json_without_control_characters() -> None:
+    raw = json.dumps({"client_id": "a\x7f\u202e\x9b\U000e0001ü"}, ensure_ascii=False)
+
+    shown = printable_json(raw)
+
+    assert shown.isprintable()
+    assert json.loads(shown) == json.loads(raw)
 
 
 def test_debug_lines_have_escapes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -149,6 +149,31 @@ def test_lines_that_are_missing_at_the_end_are_found_with_the_head(
     assert "removed at the end" in capsys.readouterr().err
 
 
+def test_json_has_the_facts_of_a_verified_log_and_nothing_of_a_changed_one(
+    broker: Broker, folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    three_bans(broker)
+    kept = head(folder, capsys)
+
+    assert audit.main(["verify", str(folder), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    file = file_of(folder)
+    file.write_text(file.read_text().replace("client_id b", "client_id z"))
+    assert audit.main(["verify", str(folder), "--json"]) == 1
+
+    assert found == {
+        "entries": 3,
+        "lost": 0,
+        "head": kept,
+        "first": f"{file}:1",
+        "older_removed": False,
+        "incomplete": [],
+    }
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "it does not follow the line before" in shown.err
+
+
 def test_a_line_that_is_being_written_is_no_fault(
     broker: Broker, folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

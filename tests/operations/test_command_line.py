@@ -83,8 +83,10 @@ def completed(*line: str) -> set[str]:
 def test_bash_completes_commands_subcommands_options_and_values() -> None:
     assert completed("") == {*cli.COMMANDS, "--help", "--version"}
     assert completed("store", "ver") == {"verify"}
-    assert completed("store", "repair", "--") == {"--accept-loss", "--help"}
+    assert completed("store", "repair", "--") == {"--accept-loss", "--help", "--json"}
     assert completed("completion", "z") == {"zsh"}
+    assert completed("bench", "") >= {"conn", "fan", "pairs", "pub", "retained", "sub"}
+    assert "--hold" in completed("bench", "conn", "--h")
 
 
 def test_bash_completes_names_of_files_where_an_option_takes_one() -> None:

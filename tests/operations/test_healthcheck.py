@@ -84,6 +84,9 @@ def test_another_server_is_not_healthy(body: bytes, capsys: pytest.CaptureFixtur
 
     assert answered(head + body) == 1
     assert capsys.readouterr().out == "HTTP status 404, and no answer of mqttcore\n"
+    assert answered(head + body, "--json") == 1
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", "HTTP status 404, and no answer of mqttcore\n")
 
 
 @pytest.mark.parametrize(
@@ -123,7 +126,7 @@ def test_an_answer_that_comes_byte_by_byte_is_waited_for_once(
     assert "no answer within 0.5 s" in capsys.readouterr().err
 
 
-def answered(answer: bytes, *, pause_s: float = 0.0) -> int:
+def answered(answer: bytes, *more: str, pause_s: float = 0.0) -> int:
     """The exit status if a server gives this answer, with a pause behind each byte."""
     ended = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -140,7 +143,8 @@ def answered(answer: bytes, *, pause_s: float = 0.0) -> int:
 
         thread = threading.Thread(target=serve)
         thread.start()
-        status = healthcheck.main(["--url", f"http://127.0.0.1:{server.getsockname()[1]}"])
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        status = healthcheck.main(["--url", url, *more])
         ended.set()
         thread.join()
     return status

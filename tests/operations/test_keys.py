@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
+import json
 import os
 import pathlib
 import stat
@@ -47,6 +49,39 @@ def test_keys_are_added_listed_and_revoked(
     assert [one.name for one in file.parent.iterdir()] == [file.name]
 
 
+def test_json_has_the_keys_and_a_secret_only_once(
+    file: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert made(file, "a", "--scope", "rows", "--stream", "plant", "--json") == 0
+    new = json.loads(capsys.readouterr().out)
+    assert made(file, "b", "--scope", "view", "--expires", "2030-01-31") == 0
+    capsys.readouterr()
+
+    assert keys.main(["list", str(file), "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert keys.main(["revoke", str(file), "a", "--json"]) == 0
+    revoked = json.loads(capsys.readouterr().out)
+    assert keys.main(["revoke", str(file), "a", "--json"]) == 1
+
+    a = {"name": "a", "scopes": ["rows"], "streams": ["plant"], "expires": None}
+    b = {"name": "b", "scopes": ["view"], "streams": None, "expires": "2030-01-31"}
+    assert new == {**a, "secret": new["secret"]}
+    assert hashlib.sha256(new["secret"].encode()).hexdigest() not in json.dumps(listed)
+    assert listed == {"items": [a, b]}
+    assert revoked == {"name": "a", "revoked": True}
+    assert capsys.readouterr().out == ""
+
+
+def test_a_date_that_is_none_is_named(
+    file: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        made(file, "a", "--scope", "view", "--expires", "soon")
+
+    assert ended.value.code == 2
+    assert "a date is as 2030-01-31" in capsys.readouterr().err
+
+
 @pytest.mark.skipif(not _core.has_streams, reason="this build has no HTTP endpoint")
 def test_a_broker_knows_a_key_that_was_added(
     file: pathlib.Path, capsys: pytest.CaptureFixture[str]
@@ -73,6 +108,7 @@ def test_what_cannot_be_done_is_reported(
         (["new", str(file), "\n", "--scope", "view"], "1 to 128"),
         (["new", str(file), "ü" * 65, "--scope", "view"], "1 to 128"),
         (["revoke", str(file), "b"], "no key named 'b'"),
+        (["new", "/nowhere/keys", "a", "--scope", "view"], "/nowhere does not exist: create it"),
     ):
         assert keys.main(arguments) == 1
         assert word in capsys.readouterr().err

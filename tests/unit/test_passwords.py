@@ -1,6 +1,7 @@
 """Password hashes, the file that holds them, and the tool that writes it."""
 
 import io
+import json
 import logging
 import os
 import pathlib
@@ -360,6 +361,23 @@ def test_the_tool_removes_users(tmp_path: pathlib.Path, capsys: pytest.CaptureFi
     assert list(read_password_file(path)) == ["jim"]
     assert passwd.main([str(path), "joe", "--delete"]) == 1
     assert "has no user 'joe'" in capsys.readouterr().err
+
+
+def test_json_says_what_was_done(
+    tmp_path: pathlib.Path,
+    typed: Callable[[str], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = str(tmp_path / "passwords")
+    typed("secret\nsecret\n")
+    done = []
+
+    for arguments in ([], [], ["--delete"]):
+        assert passwd.main([path, "joe", "--json", *arguments]) == 0
+        done.append(json.loads(capsys.readouterr().out))
+
+    assert [one.pop("done") for one in done] == ["added", "changed", "removed"]
+    assert done == [{"file": path, "user": "joe"}] * 3
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import subprocess
 import sys
@@ -192,6 +193,27 @@ def test_what_would_refuse_clients_or_let_strangers_in_is_a_fault(
 
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("fault: ") and fault in line for line in lines), lines
+
+
+def test_json_is_all_that_standard_output_has(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "broken.py").write_text(f"print('loud')\n{BROKEN}")
+
+    assert plugins.main(["check", "broken:Opens", "--json"]) == 1
+    checked = capsys.readouterr()
+    assert plugins.main(["list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert plugins.main(["new", "door_rules", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+
+    found = json.loads(checked.out)
+    assert checked.err == "loud\n"
+    assert found["use"] == "broken:Opens"
+    assert any("no user name is allowed" in fault for fault in found["faults"])
+    assert {"mqttcore.auth.password_file"} <= {item["use"] for item in listed["items"]}
+    assert not any(item["used"] for item in listed["items"])
+    assert made == {"files": ["door_rules.py", "test_door_rules.py", "door_rules.toml"]}
 
 
 def test_a_plugin_that_blocks_is_given_up(

@@ -26,11 +26,11 @@ GROUPS: "Final" = {
         "pub": "publish messages",
         "sub": "subscribe and print messages",
         "rr": "publish a request and print the response",
-        "bench": "measure rate and latency between publishers and subscribers",
+        "bench": "measure messages, connections and subscriptions of a broker",
     },
     "Control a running broker": {
         "top": "show rates, clients and shards, refreshed each second",
-        "clients": "list clients; show one",
+        "clients": "list clients; show or disconnect one",
         "kick": "disconnect a client",
         "ban": "ban clients; list and lift bans",
         "subs": "list subscriptions, or the subscribers of a topic",
@@ -76,8 +76,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     name = given[0] if given else "--help"
+    prepare_streams()
+    title = f"mqttcore {name}" if name in COMMANDS else "mqttcore"
+    try:
+        status = run(name, given[1:])
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        discard_output()
+        return BROKEN_PIPE
+    except OSError as error:  # commands report others themselves
+        discard_output()
+        where = error.filename or "standard output"
+        print(f"{title}: cannot write to {where}: {error.strerror}", file=sys.stderr)
+        return 1
+    return status
+
+
+def run(name: str, arguments: Sequence[str]) -> int:
+    """Runs the command of this name, or prints the help or the version."""
     if name in COMMANDS:
-        return run(name, given[1:])
+        try:
+            status: int = importlib.import_module(module_of(name)).main(arguments)
+        except SystemExit as ended:  # argparse; its output is not flushed yet
+            if not isinstance(ended.code, int):
+                raise
+            return ended.code
+        return status
     if name == "--version":
         from mqttcore import __version__
 
@@ -93,18 +119,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 2
 
 
-def run(name: str, arguments: Sequence[str]) -> int:
-    """Runs the command of this name."""
-    try:
-        status: int = importlib.import_module(module_of(name)).main(arguments)
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except BrokenPipeError:
-        # Python flushes the rest when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
-    return status
+def prepare_streams() -> None:
+    """Makes the standard streams usable if one is closed, or its encoding does not have all text.
+
+    Without this, a socket would get the descriptor of a closed stream.
+    """
+    for name in ("stdin", "stdout", "stderr"):  # in the order of their descriptors
+        if getattr(sys, name) is None:
+            mode = "r" if name == "stdin" else "w"
+            # it stays open until the process ends
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+    if reconfigure := getattr(sys.stdout, "reconfigure", None):
+        reconfigure(errors="backslashreplace")
+
+
+def discard_output() -> None:
+    """Discards what standard output has not written: Python would try again when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def module_of(name: str) -> str:

@@ -194,6 +194,8 @@ class Api:
 
     def _advice(self, error: Exception) -> str:
         """Advice for a broker that cannot be reached."""
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return "the variable SSL_CERT_FILE names a file with the CA to trust"
         if isinstance(error, PermissionError):
             return "run it as the broker's user or root, or use --url and --key-file"
         if self._socket:

@@ -15,15 +15,15 @@ import json
 import os
 import pathlib
 import re
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mqttcore.cli.failure import NOT_DONE, OK, tell
 from mqttcore.cli.listing import natural
-from mqttcore.cli.terminal import printable
+from mqttcore.cli.terminal import json_text, printable
 from mqttcore.errors import MqttError
 
 NAME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ(_\d{6})?\.jsonl", re.ASCII)
@@ -55,9 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         status: int = options.run(options)
+    except BrokenPipeError:
+        raise
     except (AuditError, OSError) as error:
-        print(f"mqttcore audit: {error}", file=sys.stderr)
-        return 1
+        tell("audit", str(error))
+        return NOT_DONE
     return status
 
 
@@ -72,6 +74,7 @@ def parser() -> argparse.ArgumentParser:
     checked.add_argument(
         "--head", metavar="HASH", help="fail unless the log still has the line with this hash"
     )
+    checked.add_argument("--json", action="store_true", help="print JSON")
     checked.set_defaults(run=verify)
     shown = commands.add_parser("show", help="print the changes, oldest first")
     shown.add_argument("directory", type=pathlib.Path, metavar="DIR", help="the data folder")
@@ -117,16 +120,30 @@ def verify(options: argparse.Namespace) -> int:
             f"{options.directory}: no line has the hash {options.head}: lines were removed at the"
             " end, or the log was written anew"
         )
-    if first is None or last is None:
-        print("no entries")
-        return 0
-    if first.fields.get("prev") != FIRST:
-        print(f"older entries were removed; the first one left: {first.place}")
-    for file in incomplete(options.directory):
-        print(f"{file} does not end in a complete line: a crash left a part of one, or damage")
-    print(f"{entries} entries; {lost} were lost because they could not be written")
-    print(f"head: {last.hash}")
-    return 0
+    head = None if last is None else last.hash
+    found: dict[str, Any] = {"entries": entries, "lost": lost, "head": head}
+    found["first"] = None if first is None else first.place
+    found["older_removed"] = first is not None and first.fields.get("prev") != FIRST
+    found["incomplete"] = list(map(str, incomplete(options.directory)))
+    print(json_text(found) if options.json else verified(found))
+    return OK
+
+
+def verified(found: dict[str, Any]) -> str:
+    """A verified log for people."""
+    if found["head"] is None:
+        return "no entries"
+    lines = []
+    if found["older_removed"]:
+        lines.append(f"older entries were removed; the first one left: {found['first']}")
+    lines += [
+        f"{file} does not end in a complete line: a crash left a part of one, or damage"
+        for file in found["incomplete"]
+    ]
+    lines.append(
+        f"{found['entries']} entries; {found['lost']} were lost because they could not be written"
+    )
+    return "\n".join(map(printable, [*lines, f"head: {found['head']}"]))
 
 
 def show(options: argparse.Namespace) -> int:
@@ -134,7 +151,7 @@ def show(options: argparse.Namespace) -> int:
     for line in lines(options.directory):
         if str(line.fields.get("ts", "")) >= options.since and is_of(options.who, line):
             print(line_of(line, options))
-    return 0
+    return OK
 
 
 def tail(options: argparse.Namespace) -> int:
@@ -142,7 +159,7 @@ def tail(options: argparse.Namespace) -> int:
     wanted = functools.partial(is_of, options.who)
     for line in follow(options.directory, last=options.lines, is_wanted=wanted):
         print(line_of(line, options), flush=True)
-    return 0
+    return OK
 
 
 def is_of(who: str, line: Line) -> bool:

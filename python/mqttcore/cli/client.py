@@ -44,6 +44,13 @@ PASSING: Final = frozenset(
     {0x00, 0x80, 0x83, 0x88, 0x89, 0x8B, 0x8D, 0x96, 0x97, 0x98, 0x9C, 0x9F, 0xA0}
 )
 """Reasons of a DISCONNECT that may be gone at the next connection."""
+ADVICE: Final = {
+    0x84: "choose another version with -V",
+    0x85: "choose another client identifier with -i",
+    0x86: "check -u, and -P or --password-file",
+    0x87: "check -u, and -P or --password-file; or the rules do not allow this client",
+}
+"""Advice for reasons of a refused connection."""
 FRUITLESS: Final = 5
 """Connections without an acknowledgement, although messages are in flight, after which a client
 ends."""
@@ -131,18 +138,25 @@ class MqttClient:
         self.abort()
         try:
             sock = self.endpoint.open(PATIENCE_S)
-        except OSError as error:
-            raise ConnectionLostError(f"cannot reach {self.endpoint}: {error}") from error
+        except (OSError, ValueError) as error:  # ValueError: the host is no name
+            text = f"cannot reach {self.endpoint}: {error}; {self.endpoint.advice(error)}"
+            raise ConnectionLostError(text) from error
         self._connection = Connection(sock, version=self.login.version)
         self._events.clear()
         self._failure = None
         self._asked_at = None
         self._limits = {}
         self._keep_alive_s = self.login.keep_alive_s
-        self._send(self.login)
-        found = self._answer(ConnAck)
+        try:
+            self._send(self.login)
+            found = self._answer(ConnAck)
+        except ConnectionLostError as error:
+            text = f"{error}, without a CONNACK; {self.endpoint.doubt}"
+            raise ConnectionLostError(text) from error
         if found.reason >= FIRST_ERROR:
-            raise CommandError(self._refusal("refused the connection", found), status=REFUSED)
+            text = self._refusal("refused the connection", found)
+            advice = ADVICE.get(found.reason)
+            raise CommandError(f"{text}; {advice}" if advice else text, status=REFUSED)
         self._take_limits(found)
         self._send_again(is_resumed=found.session_present)
         return found
@@ -159,9 +173,16 @@ class MqttClient:
         self, filters: Iterable[Subscription], *, properties: MqttProperties = ()
     ) -> SubAck:
         """Subscribes, and waits for the answer; a refused filter is in its reasons."""
+        self.send_subscribe(filters, properties=properties)
+        return self._answer(SubAck)
+
+    def send_subscribe(
+        self, filters: Iterable[Subscription], *, properties: MqttProperties = ()
+    ) -> int:
+        """Sends a SUBSCRIBE, whose answer is for `take`; returns its packet identifier."""
         packet_id = self._free_id()
         self._send(Subscribe(packet_id=packet_id, filters=tuple(filters), properties=properties))
-        return self._answer(SubAck)
+        return packet_id
 
     def unsubscribe(self, filters: Iterable[str], *, properties: MqttProperties = ()) -> UnsubAck:
         """Ends subscriptions, and waits for the answer."""

@@ -11,7 +11,8 @@ from mqttcore.cli.connection import Endpoint
 from mqttcore.cli.failure import USAGE, CommandError
 from mqttcore.cli.message_properties import properties_of
 from mqttcore.cli.terminal import printable, without_login
-from mqttcore.packets import Connect, Packet, Publish, Will, reason_text
+from mqttcore.errors import MqttError
+from mqttcore.packets import Connect, Packet, Publish, Will, encode_packet, reason_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +24,16 @@ VERSIONS: Final = {
     **dict.fromkeys(("31", "3.1", "mqttv31"), 3),
 }
 PORT, TLS_PORT = 1883, 8883
+LONGEST_S: Final = 86_400 * 366
+COUNT_MAX: Final = (1 << 63) - 1
 FOR_EVER: Final = 0xFFFF_FFFF
 """A Session Expiry Interval."""
+
+
+STATUSES: Final = (
+    "Exit status: 0 done, 1 not done, 2 the command line is wrong, 3 the broker cannot be reached,"
+    " 4 the broker refused, 27 timeout."
+)
 
 
 class ClientParser(argparse.ArgumentParser):
@@ -48,11 +57,15 @@ def parser_of(command: str, description: str) -> argparse.ArgumentParser:
         prog=f"mqttcore {command}",
         description=description,
         add_help=False,
-        epilog="Exit status: 0 done, 1 not done, 2 the command line is wrong, 3 the broker cannot"
-        " be reached, 4 the broker refused, 27 timeout.",
+        epilog=STATUSES,
     )
-    made.add_argument("--help", action="help", help="print this help and exit")
+    add_help(made)
     return made
+
+
+def add_help(parser: argparse.ArgumentParser) -> None:
+    """Adds the only option for help."""
+    parser.add_argument("--help", action="help", help="print this help and exit")
 
 
 def add_client_options(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +84,7 @@ def add_connection_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "-p",
         "--port",
-        type=int,
+        type=port,
         metavar="PORT",
         help="port of the broker (default: 1883, with TLS 8883)",
     )
@@ -112,7 +125,7 @@ def add_session_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "-k",
         "--keepalive",
-        type=int,
+        type=keep_alive,
         default=60,
         metavar="SECONDS",
         help="Keep Alive (default: 60)",
@@ -178,11 +191,36 @@ def add_will_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--will-retain", action="store_true", help="retain the will")
 
 
+def within(number: float, least: float, most: float) -> float:
+    """The number, if it is between these; NaN is not."""
+    if not least <= number <= most:
+        raise argparse.ArgumentTypeError(f"the number is from {least:.15g} to {most:.15g}")
+    return number
+
+
+def seconds(text: str) -> float:
+    """A time."""
+    return within(float(text), 0, LONGEST_S)
+
+
+def count(text: str) -> int:
+    """A number of messages."""
+    return int(within(int(text), 1, COUNT_MAX))
+
+
+def port(text: str) -> int:
+    """A TCP port."""
+    return int(within(int(text), 1, PACKET_IDS))
+
+
+def keep_alive(text: str) -> int:
+    """A Keep Alive."""
+    return int(within(int(text), 0, PACKET_IDS))
+
+
 def window(text: str) -> int:
     """A number of messages in flight."""
-    if not 1 <= int(text) <= PACKET_IDS:
-        raise argparse.ArgumentTypeError(f"the number is from 1 to {PACKET_IDS}")
-    return int(text)
+    return int(within(int(text), 1, PACKET_IDS))
 
 
 def expiry(text: str) -> int:
@@ -227,7 +265,13 @@ def client_of(options: argparse.Namespace) -> MqttClient:
     port = options.port or (TLS_PORT if tls else PORT)
     endpoint = Endpoint(options.host, port, options.unix, options.bind, tls)
     trace = printed if options.debug else None
-    return MqttClient(endpoint, login_of(options), window=options.max_inflight, trace=trace)
+    login = login_of(options)
+    try:
+        encode_packet(login, version=login.version)
+    except (MqttError, ValueError) as error:
+        text = f"the options make no CONNECT (-i, -u, -P, --will-...): {error}"
+        raise CommandError(text, status=USAGE) from error
+    return MqttClient(endpoint, login, window=options.max_inflight, trace=trace)
 
 
 def login_of(options: argparse.Namespace) -> Connect:
@@ -286,10 +330,19 @@ def will_of(options: argparse.Namespace, version: int) -> Will | None:
     )
 
 
+def wants_tls(options: argparse.Namespace) -> bool:
+    """Whether the options ask for TLS."""
+    return options.tls_use_os_certs or any(tls_files(options))
+
+
+def tls_files(options: argparse.Namespace) -> tuple[str | None, ...]:
+    """The files of TLS."""
+    return options.cafile, options.capath, options.cert, options.key
+
+
 def tls_of(options: argparse.Namespace) -> "ssl.SSLContext | None":
     """The TLS of the connection; `None` without TLS."""
-    files = (options.cafile, options.capath, options.cert, options.key)
-    if not (options.tls_use_os_certs or any(files)):
+    if not wants_tls(options):
         return None
     import ssl
 
@@ -298,7 +351,7 @@ def tls_of(options: argparse.Namespace) -> "ssl.SSLContext | None":
         if options.cert:
             made.load_cert_chain(options.cert, options.key)
     except OSError as error:  # ssl.SSLError is one
-        named = " and ".join(name for name in files if name)
+        named = " and ".join(filter(None, tls_files(options)))
         raise CommandError(f"cannot use {named}: {error}", status=USAGE) from error
     made.check_hostname = not options.insecure
     if options.tls_alpn:

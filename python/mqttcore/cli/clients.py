@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from mqttcore.cli import kick
 from mqttcore.cli.api import Api, Json, add_command, asking, path_of
 from mqttcore.cli.events import event_options, print_events
 from mqttcore.cli.failure import OK
@@ -77,6 +78,10 @@ def parser() -> argparse.ArgumentParser:
     events.add_argument("client", metavar="ID", help="client identifier")
     event_options(events)
     events.set_defaults(run=print_events)
+    words = "disconnect a client, as `mqttcore kick` does"
+    kicked = add_command(commands, "kick", words)
+    kick.add_options(kicked)
+    kicked.set_defaults(run=kick.kick)
     return made
 
 

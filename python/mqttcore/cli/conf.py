@@ -1,6 +1,7 @@
 """`mqttcore conf`: checks a configuration, shows the one of a running broker, prints its schema."""
 
 import argparse
+import contextlib
 import os
 import pathlib
 import sys
@@ -84,10 +85,14 @@ def check_configuration(options: argparse.Namespace) -> int:
 
 
 def checked(file: pathlib.Path) -> dict[str, Any]:
-    """Errors and warnings of a file, without a running broker."""
+    """Errors and warnings of a file, without a running broker.
+
+    What plugins print goes to standard error.
+    """
     try:
         settings = config.load(file, environment=os.environ)
-        return {"errors": [], "warnings": Broker(settings).check()}
+        with contextlib.redirect_stdout(sys.stderr):
+            return {"errors": [], "warnings": Broker(settings).check()}
     except MqttError as error:
         return {"errors": fault_items(error), "warnings": []}
 

@@ -36,6 +36,23 @@ class Endpoint(NamedTuple):
             return self.unix
         return f"{'mqtts://' if self.tls else ''}{self.host}:{self.port}"
 
+    def advice(self, error: Exception) -> str:
+        """Advice for a broker that cannot be reached."""
+        if isinstance(error, socket.gaierror):
+            return "is the host (-h) right?"
+        if self.tls is None:
+            return "does a broker listen there?"
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return "--cafile names the CA of its certificate; -h has to be a name in it"
+        return "does a broker with TLS listen there?"
+
+    @property
+    def doubt(self) -> str:
+        """Advice for a server that does not answer a CONNECT."""
+        if self.tls is None:
+            return "is it a listener of MQTT, without TLS (--cafile)?"
+        return "is it a listener of MQTT?"
+
     def open(self, timeout_s: float) -> socket.socket:
         """Connects, with the TLS handshake.
 

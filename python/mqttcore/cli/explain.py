@@ -11,7 +11,7 @@ from mqttcore.cli.events import clock, event_options, print_events
 from mqttcore.cli.failure import NOT_DONE, OK, CommandError
 from mqttcore.cli.listing import natural
 from mqttcore.cli.table import Column, Table
-from mqttcore.cli.terminal import json_text, printable
+from mqttcore.cli.terminal import json_text, printable, printable_json
 
 STEPS: Final = (
     Column("STEP", lambda step: step["step"]),
@@ -134,7 +134,7 @@ def watch_deliveries(api: Api, options: argparse.Namespace) -> int:
     printed = 0
     for kind, data in api.events("/explain/delivery/live", query):
         if options.json:
-            print(printable(data), flush=True)
+            print(printable_json(data), flush=True)
         elif kind == "lost":
             print(f"-- {json.loads(data)['lost']} deliveries are missing here --", file=sys.stderr)
         else:

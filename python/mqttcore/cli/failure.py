@@ -28,9 +28,13 @@ def reporting(command: str, act: Callable[[], int], *, is_quiet: bool = False) -
     try:
         return act()
     except CommandError as error:
-        if not is_quiet:
-            tell(command, str(error))
-        return error.status
+        text, status = str(error), error.status
+    except UnicodeEncodeError as error:
+        # `argv` has bytes that are not UTF-8 as lone surrogates
+        text, status = f"{error.object!r} is not UTF-8: MQTT and the API need it", USAGE
+    if not is_quiet:
+        tell(command, text)
+    return status
 
 
 def tell(command: str, text: str) -> None:

@@ -16,13 +16,13 @@ import os
 import pathlib
 import re
 import secrets
-import sys
 import tomllib
 from collections.abc import Sequence
 from typing import Any, Final
 
 from mqttcore._replace import replace_file
-from mqttcore.cli.terminal import printable
+from mqttcore.cli.failure import NOT_DONE, OK, tell
+from mqttcore.cli.terminal import json_text, printable
 from mqttcore.errors import MqttError
 
 SCOPES: Final = ("view", "payload", "operate", "admin", "rows", "publish")
@@ -45,11 +45,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
     options = parser().parse_args(arguments)
     try:
-        options.run(options)
+        text: str = options.run(options)
     except (KeyFileError, OSError) as error:
-        print(f"mqttcore keys: {options.file}: {error}", file=sys.stderr)
-        return 1
-    return 0
+        tell("keys", f"{options.file}: {error}")
+        return NOT_DONE
+    print(text, end="\n" if text else "")
+    return OK
 
 
 def parser() -> argparse.ArgumentParser:
@@ -67,34 +68,48 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument(
             "file", type=pathlib.Path, metavar="FILE", help="the keys_file of [http]"
         )
+        command.add_argument("--json", action="store_true", help="print JSON")
         command.set_defaults(run=run)
         if name != "list":
             command.add_argument("name", metavar="NAME", help="name of the key")
         if name == "new":
-            command.add_argument(
-                "--scope",
-                action="append",
-                choices=SCOPES,
-                required=True,
-                help="scope of the key; may be repeated",
-            )
-            command.add_argument(
-                "--stream",
-                action="append",
-                metavar="NAME",
-                help="stream that the key may read; may be repeated (default: all)",
-            )
-            command.add_argument(
-                "--expires",
-                type=datetime.date.fromisoformat,
-                metavar="DATE",
-                help="first day on which the key is not valid, in UTC (default: never)",
-            )
+            add_rights(command)
     return made
 
 
-def new(options: argparse.Namespace) -> None:
-    """Adds a key."""
+def add_rights(command: argparse.ArgumentParser) -> None:
+    """Adds the options of a new key."""
+    command.add_argument(
+        "--scope",
+        action="append",
+        choices=SCOPES,
+        required=True,
+        help="scope of the key; may be repeated",
+    )
+    command.add_argument(
+        "--stream",
+        action="append",
+        metavar="NAME",
+        help="stream that the key may read; may be repeated (default: all)",
+    )
+    command.add_argument(
+        "--expires",
+        type=day,
+        metavar="DATE",
+        help="first day on which the key is not valid, in UTC, as 2030-01-31 (default: never)",
+    )
+
+
+def day(text: str) -> datetime.date:
+    """A date."""
+    try:
+        return datetime.date.fromisoformat(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}; a date is as 2030-01-31") from error
+
+
+def new(options: argparse.Namespace) -> str:
+    """Adds a key; returns its secret."""
     keys = read(options.file)
     name: str = options.name
     if not name or len(name.encode()) > NAME_BYTES or CONTROL.search(name):
@@ -117,24 +132,44 @@ def new(options: argparse.Namespace) -> None:
     if options.expires is not None:
         key["expires"] = options.expires
     write(options.file, [*keys, key])
-    print(secret)
+    return json_text({**shown(key), "secret": secret}) if options.json else secret
 
 
-def show(options: argparse.Namespace) -> None:
-    """Prints the keys."""
-    for key in read(options.file):
+def show(options: argparse.Namespace) -> str:
+    """The keys, without secrets."""
+    keys = read(options.file)
+    return json_text({"items": list(map(shown, keys))}) if options.json else lines_of(keys)
+
+
+def lines_of(keys: list[Key]) -> str:
+    """The keys for people, one a line."""
+    lines = []
+    for key in keys:
         streams = f", streams {', '.join(key['streams'])}" if "streams" in key else ""
         expires = f", expires {key['expires']}" if "expires" in key else ""
-        print(printable(f"{key['name']}: {', '.join(key['scopes'])}{streams}{expires}"))
+        lines.append(printable(f"{key['name']}: {', '.join(key['scopes'])}{streams}{expires}"))
+    return "\n".join(lines)
 
 
-def revoke(options: argparse.Namespace) -> None:
+def shown(key: Key) -> Key:
+    """A key as JSON, with the fields of the HTTP API."""
+    expires = key.get("expires")
+    return {
+        "name": key["name"],
+        "scopes": key["scopes"],
+        "streams": key.get("streams"),
+        "expires": expires and expires.isoformat(),
+    }
+
+
+def revoke(options: argparse.Namespace) -> str:
     """Removes a key."""
     keys = read(options.file)
     left = [key for key in keys if key["name"] != options.name]
     if len(left) == len(keys):
         raise KeyFileError(f"there is no key named {options.name!r}")
     write(options.file, left)
+    return json_text({"name": options.name, "revoked": True}) if options.json else ""
 
 
 def read(file: pathlib.Path) -> list[Key]:
@@ -175,7 +210,13 @@ def is_key(key: object) -> bool:
 
 
 def write(file: pathlib.Path, keys: list[Key]) -> None:
-    """Replaces the file."""
+    """Replaces the file.
+
+    Raises:
+        KeyFileError: its folder does not exist.
+    """
+    if not file.parent.is_dir():
+        raise KeyFileError(f"{file.parent} does not exist: create it first")
     replace_file(file, "\n".join(map(toml, keys)))
 
 

@@ -23,6 +23,12 @@ def parser() -> argparse.ArgumentParser:
         " `mqttcore ban` prevents that.",
         parents=[endpoint_options()],
     )
+    add_options(made)
+    return made
+
+
+def add_options(made: argparse.ArgumentParser) -> None:
+    """Adds the client, and how it is disconnected."""
     made.add_argument("client", metavar="ID", help="client identifier")
     made.add_argument(
         "--end-session",
@@ -34,7 +40,6 @@ def parser() -> argparse.ArgumentParser:
         metavar="CODE",
         help="reason code of the DISCONNECT, as 0x89 (default: 0x98, administrative action)",
     )
-    return made
 
 
 def kick(api: Api, options: argparse.Namespace) -> int:

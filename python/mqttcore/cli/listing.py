@@ -68,8 +68,13 @@ def print_pages(pages: Iterator[Json], columns: Sequence[Column]) -> None:
         print(missing_parts(partial), file=sys.stderr)
 
 
-def with_default(arguments: Sequence[str], default: str) -> list[str]:
-    """The arguments with a subcommand: ``default`` if they begin with none."""
-    is_help = bool(arguments) and arguments[0] in ("-h", "--help")
+def with_default(
+    arguments: Sequence[str], default: str, *, helps: Sequence[str] = ("-h", "--help")
+) -> list[str]:
+    """The arguments with a subcommand: ``default`` if they begin with none.
+
+    ``helps`` are the options that print the help.
+    """
+    is_help = bool(arguments) and arguments[0] in helps
     has_one = bool(arguments) and not arguments[0].startswith("-")
     return list(arguments) if is_help or has_one else [default, *arguments]

@@ -1,16 +1,16 @@
-"""The load of `mqttcore bench`: pairs of publishers and subscribers in one thread."""
+"""The messages of `mqttcore bench pairs|fan|pub`: publishers and subscribers in one thread."""
 
 import contextlib
 import select
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from mqttcore.cli.client import FIRST_ERROR, MqttClient
 from mqttcore.cli.failure import REFUSED, CommandError
 from mqttcore.cli.histogram import Histogram
-from mqttcore.packets import PubAck, Publish, PubRec, Subscription, reason_text
+from mqttcore.packets import PubAck, PubComp, Publish, PubRec, Subscription, reason_text
 
 STAMPS: Final = struct.Struct(">QQ")
 """The payload begins with the time at which the message was due, and that at which it was sent."""
@@ -31,15 +31,17 @@ class Plan(NamedTuple):
     """The plan of a load."""
 
     rate: float
-    """Messages a second, of all pairs; 0: as fast as ``window`` allows."""
+    """Messages a second, of all publishers; 0: as fast as ``window`` allows."""
     seconds: float
     qos: int
     size: int
     """Bytes of a payload, at least those of `STAMPS`."""
     window: int
-    """Without a rate: messages of a pair that were sent and not received yet."""
+    """Without a rate: messages of a publisher that were sent and not received yet."""
     topic: str
-    """Topic of the pairs, without their numbers."""
+    """Topic of the publishers, without their numbers."""
+    fan: int = 1
+    """Subscribers of each publisher."""
 
     @property
     def messages(self) -> int:
@@ -47,12 +49,17 @@ class Plan(NamedTuple):
         return int(self.rate * self.seconds)
 
 
-class Pair(NamedTuple):
-    """A publisher and its subscriber."""
+class Group(NamedTuple):
+    """A publisher and its subscribers."""
 
     topic: str
     publisher: MqttClient
-    subscriber: MqttClient
+    subscribers: tuple[MqttClient, ...]
+
+    @property
+    def clients(self) -> tuple[MqttClient, ...]:
+        """All of them."""
+        return (self.publisher, *self.subscribers)
 
 
 class Load:
@@ -60,15 +67,21 @@ class Load:
 
     def __init__(self, plan: Plan, clients: Callable[[], MqttClient], count: int) -> None:
         self._plan = plan
-        self._pairs = [
-            Pair(f"{plan.topic}/{number}", clients(), clients()) for number in range(count)
+        self._groups = [
+            Group(f"{plan.topic}/{number}", clients(), tuple(clients() for _ in range(plan.fan)))
+            for number in range(count)
         ]
         self._waiting = [0] * count
-        """Messages of each pair that were sent and not received."""
+        """Copies of the messages of each publisher that were not received."""
+        self._unacknowledged: list[dict[int, int]] = [{} for _ in range(count)]
+        """The due times of the messages of each publisher, by packet identifier."""
         self._filler = b"x" * max(plan.size - STAMPS.size, 0)
         self._begun_ns = self._sent_ns = 0
-        self.latency = Histogram()
-        """Time from the due time of a message to its arrival."""
+        self.acknowledgement = Histogram()
+        """Time from the due time of a QoS 1 or 2 message to its last acknowledgement."""
+        self.latency = Histogram() if plan.fan else self.acknowledgement
+        """Time from the due time of a message to its arrival; without subscribers, to its last
+        acknowledgement."""
         self.service = Histogram()
         """Time from sending to arrival."""
         self.lag = Histogram()
@@ -83,33 +96,45 @@ class Load:
             CommandError: the broker cannot be reached, refuses, or ends a connection.
         """
         with contextlib.ExitStack() as stack:
-            for pair in self._pairs:
-                stack.enter_context(pair.publisher)
-                stack.enter_context(pair.subscriber)
-            self._run(progress)
+            # `select` takes only low descriptors
+            poll = stack.enter_context(select.epoll())
+            for group in self._groups:
+                for client in group.clients:
+                    stack.enter_context(client)
+            self._run(poll, progress)
 
-    def _run(self, progress: Callable[["Load", float], None]) -> None:
+    @property
+    def lost(self) -> int:
+        """Copies that have not arrived."""
+        return (self.sent - self.refused) * self._plan.fan - self.received
+
+    @property
+    def unacknowledged(self) -> int:
+        """QoS 1 and 2 messages without their last acknowledgement."""
+        return sum(map(len, self._unacknowledged))
+
+    def _run(self, poll: select.epoll, progress: Callable[["Load", float], None]) -> None:
         self._connect()
-        with select.epoll() as poll:
-            by_descriptor = {}
-            for number, pair in enumerate(self._pairs):
-                for client in (pair.publisher, pair.subscriber):
-                    poll.register(client.fileno(), select.EPOLLIN)
-                    by_descriptor[client.fileno()] = (number, client)
-            self._drive(poll, by_descriptor, progress)
-        for pair in self._pairs:
-            pair.publisher.close()
-            pair.subscriber.close()
+        by_descriptor = {}
+        for number, group in enumerate(self._groups):
+            for client in group.clients:
+                poll.register(client.fileno(), select.EPOLLIN)
+                by_descriptor[client.fileno()] = (number, client)
+        self._drive(poll, by_descriptor, progress)
+        for group in self._groups:
+            for client in group.clients:
+                client.close()
 
     def _connect(self) -> None:
-        for pair in self._pairs:
-            pair.subscriber.connect()
-            wanted = Subscription(filter=pair.topic, qos=self._plan.qos)
-            reason = pair.subscriber.subscribe([wanted]).reasons[0]
-            if reason >= FIRST_ERROR:
-                text = f"the subscription to {pair.topic} was refused: {reason_text(reason)}"
-                raise CommandError(text, status=REFUSED)
-            pair.publisher.connect()
+        for group in self._groups:
+            wanted = Subscription(filter=group.topic, qos=self._plan.qos)
+            for subscriber in group.subscribers:
+                subscriber.connect()
+                reason = subscriber.subscribe([wanted]).reasons[0]
+                if reason >= FIRST_ERROR:
+                    text = f"the subscription to {group.topic} was refused: {reason_text(reason)}"
+                    raise CommandError(text, status=REFUSED)
+            group.publisher.connect()
 
     def _drive(
         self,
@@ -147,8 +172,10 @@ class Load:
 
     def _is_busy(self) -> bool:
         """Whether messages have not arrived yet."""
-        is_unfinished = any(pair.publisher.in_flight for pair in self._pairs)
-        return is_unfinished or self.received + self.refused < self.sent
+        is_unfinished = any(
+            group.publisher.in_flight or group.publisher.unsent_bytes for group in self._groups
+        )
+        return is_unfinished or self.lost > 0
 
     def _send_due(self) -> float:
         """Sends the messages that are due; returns the seconds until the next one."""
@@ -158,32 +185,36 @@ class Load:
             due = self._begun_ns + int(self.sent / self._plan.rate * NS)
             if due > time.monotonic_ns():
                 return (due - time.monotonic_ns()) / NS
-            number = self.sent % len(self._pairs)
-            if not self._has_room(self._pairs[number].publisher):
+            number = self.sent % len(self._groups)
+            if not self._has_room(self._groups[number].publisher):
                 return FULL_S
             self._send(number, due)
         return 0.0
 
     def _send_windows(self) -> float:
-        for number, pair in enumerate(self._pairs):
+        for number, group in enumerate(self._groups):
             for _ in range(TURN_MESSAGES):
-                is_full = self._waiting[number] >= self._plan.window
-                if is_full or not self._has_room(pair.publisher):
+                is_full = self._waiting[number] >= self._plan.window * max(self._plan.fan, 1)
+                if is_full or not self._has_room(group.publisher):
                     break
                 self._send(number, time.monotonic_ns())
-        return PAUSE_S
+        # nothing arrives that says when there is room
+        return PAUSE_S if self._plan.fan or self._plan.qos else FULL_S
 
     def _has_room(self, publisher: MqttClient) -> bool:
         has_room = not self._plan.qos or publisher.has_room
         return has_room and publisher.unsent_bytes < UNSENT_BYTES
 
     def _send(self, number: int, due: int) -> None:
-        pair, now = self._pairs[number], time.monotonic_ns()
+        group, now = self._groups[number], time.monotonic_ns()
         self.lag.add(now - due)
         self._sent_ns = now
         payload = STAMPS.pack(due, now) + self._filler
-        pair.publisher.publish(Publish(topic=pair.topic, payload=payload, qos=self._plan.qos))
-        self._waiting[number] += 1
+        message = Publish(topic=group.topic, payload=payload, qos=self._plan.qos)
+        packet_id = group.publisher.publish(message)
+        if packet_id is not None:
+            self._unacknowledged[number][packet_id] = due
+        self._waiting[number] += self._plan.fan
         self.sent += 1
 
     def _receive(self, number: int, client: MqttClient) -> None:
@@ -197,16 +228,18 @@ class Load:
                 self.service.add(now - sent)
                 self._waiting[number] -= 1
                 self.received += 1
-            elif isinstance(packet, PubAck | PubRec) and packet.reason >= FIRST_ERROR:
-                self.refused += 1
+            elif isinstance(packet, PubAck | PubRec | PubComp):
+                self._acknowledged(number, packet, now)
+
+    def _acknowledged(self, number: int, packet: PubAck | PubRec | PubComp, now: int) -> None:
+        due = self._unacknowledged[number].pop(packet.packet_id)
+        if packet.reason < FIRST_ERROR:
+            self.acknowledgement.add(now - due)
+            return
+        self.refused += 1
+        self._waiting[number] -= self._plan.fan
 
     def _write(self) -> None:
-        for number, pair in enumerate(self._pairs):
-            if pair.publisher.unsent_bytes:
-                self._receive(number, pair.publisher)
-
-
-def summary(times: Histogram, percents: Sequence[float]) -> dict[str, float]:
-    """Percentiles in milliseconds."""
-    found = {f"p{percent:g}_ms": times.percentile_ns(percent) / 1e6 for percent in percents}
-    return {**found, "max_ms": times.maximum_ns / 1e6}
+        for number, group in enumerate(self._groups):
+            if group.publisher.unsent_bytes:
+                self._receive(number, group.publisher)

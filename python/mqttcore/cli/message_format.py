@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from mqttcore.cli.failure import USAGE, CommandError
-from mqttcore.cli.terminal import json_text
+from mqttcore.cli.terminal import json_text, printable_bytes
 from mqttcore.packets import Properties, Publish
 
 SEQUENCE: Final = re.compile(
@@ -28,16 +28,31 @@ Part = Callable[[Publish, float], bytes]
 class MessageFormat:
     """A format string, as ``%t %p``.
 
+    Args:
+        text: The format.
+        end: What follows each message.
+        is_pretty: JSON is on several lines.
+        is_for_terminal: Control characters of messages are escapes.
+
     Raises:
         CommandError: it has a sequence that does not exist.
     """
 
-    def __init__(self, text: str, *, end: bytes = b"", is_pretty: bool = False) -> None:
+    def __init__(
+        self,
+        text: str,
+        *,
+        end: bytes = b"",
+        is_pretty: bool = False,
+        is_for_terminal: bool = False,
+    ) -> None:
         self._parts: list[Part] = []
         place = 0
         for found in SEQUENCE.finditer(text):
             self._add(constant(os.fsencode(text[place : found.start()])))
-            self._add(part_of(found, is_pretty=is_pretty))
+            part = part_of(found, is_pretty=is_pretty)
+            has_message = is_for_terminal and bool(found["field"])
+            self._add(shown(part) if has_message else part)
             place = found.end()
         rest = text[place:]
         if rest.endswith(("%", "@", "\\")):
@@ -55,6 +70,11 @@ class MessageFormat:
 def constant(raw: bytes) -> Part:
     """A part that is the same for all messages."""
     return lambda _message, _now: raw
+
+
+def shown(part: Part) -> Part:
+    """The part without control characters, for a terminal."""
+    return lambda message, now: printable_bytes(part(message, now))
 
 
 def part_of(found: re.Match[str], *, is_pretty: bool) -> Part:

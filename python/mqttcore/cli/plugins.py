@@ -12,6 +12,7 @@ the arguments are wrong.
 
 import argparse
 import ast
+import contextlib
 import keyword
 import pathlib
 import sys
@@ -21,12 +22,12 @@ from importlib.metadata import entry_points
 
 from mqttcore import config
 from mqttcore.cli.api import Api, add_command, asking, path_of
-from mqttcore.cli.failure import OK
-from mqttcore.cli.terminal import json_text
+from mqttcore.cli.failure import NOT_DONE, OK
+from mqttcore.cli.terminal import json_text, printable
 from mqttcore.config import PluginUse, Settings
 from mqttcore.errors import ConfigError, MqttError
 from mqttcore.plugin.loading import BUILT_IN, ENTRY_POINTS, error_text, find_class
-from mqttcore.testing.plugin_check import Fault, check_plugin
+from mqttcore.testing.plugin_check import Fault, Line, check_plugin
 
 TEMPLATES = {
     "plugin.py": "{name}.py",
@@ -42,15 +43,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.path.insert(0, str(pathlib.Path.cwd()))
     try:
         if options.command == "list":
-            return list_plugins(options.config)
+            return list_plugins(options.config, is_json=options.json)
         if options.command == "new":
-            return write_plugin(options.name, options.into)
+            return write_plugin(options.name, options.into, is_json=options.json)
         if options.command == "reload":
             return asking("plugins", options, reload)
-        return check(options.use, options.config)
+        return check(options.use, options.config, is_json=options.json)
+    except BrokenPipeError:
+        raise
     except (MqttError, ValueError, OSError) as error:
-        print(f"mqttcore plugins: {error}", file=sys.stderr)
-        return 1
+        lines = f"mqttcore plugins: {error}".splitlines()  # a configuration may have many faults
+        print(*map(printable, lines), sep="\n", file=sys.stderr)
+        return NOT_DONE
 
 
 def parser() -> argparse.ArgumentParser:
@@ -77,18 +81,28 @@ def parser() -> argparse.ArgumentParser:
         "use", metavar="USE", help="plugin, as in the configuration: module or module:Class"
     )
     one.add_argument("-c", "--config", metavar="FILE", help="take [plugins.config] from this file")
+    for each in (found, new, one):
+        each.add_argument("--json", action="store_true", help="print JSON")
     words = "have a plugin of a running broker read its files again; others stay as they are"
     again = add_command(commands, "reload", words)
     again.add_argument("name", metavar="NAME", help="plugin, such as mqttcore.auth.password_file")
     return made
 
 
-def list_plugins(file: str | None) -> int:
+def list_plugins(file: str | None, *, is_json: bool) -> int:
     """Prints the built-in plugins and those that other packages have, by name."""
     used = {use.use for use in settings_of(file).plugins}
-    for name, origin, purpose in [*built_in(), *installed()]:
+    found = [*built_in(), *installed()]
+    if is_json:
+        items = [
+            {"use": name, "origin": origin, "purpose": purpose, "used": name in used}
+            for name, origin, purpose in found
+        ]
+        print(json_text({"items": items}))
+        return OK
+    for name, origin, purpose in found:
         mark = "*" if name in used else " "
-        print(f"{mark} {name:32}{origin:24}{purpose}".rstrip())
+        print(printable(f"{mark} {name:32}{origin:24}{purpose}".rstrip()))
     print('\nA plugin runs only if the configuration names it: [[plugins]] use = "NAME"')
     return 0
 
@@ -113,7 +127,7 @@ def settings_of(file: str | None) -> Settings:
     return Settings() if file is None else config.load(pathlib.Path(file))
 
 
-def write_plugin(name: str, folder: pathlib.Path) -> int:
+def write_plugin(name: str, folder: pathlib.Path, *, is_json: bool) -> int:
     """Writes the files of a new plugin; none of them may be there already.
 
     Raises:
@@ -133,7 +147,10 @@ def write_plugin(name: str, folder: pathlib.Path) -> int:
         made = text.replace("@name@", name).replace("@Class@", class_name(name))
         with path.open("x", encoding="utf-8") as file:
             file.write(made)
-        print(f"wrote {path}")
+    if is_json:
+        print(json_text({"files": list(map(str, files))}))
+        return OK
+    print(*(f"wrote {path}" for path in files), sep="\n")
     print(f"next: python -m pytest {folder / f'test_{name}.py'}")
     print(f"then: mqttcore plugins check {name} -c {folder / f'{name}.toml'}")
     return 0
@@ -156,21 +173,35 @@ def class_name(name: str) -> str:
     return "".join(part.capitalize() for part in name.split("_"))
 
 
-def check(name: str, file: str | None) -> int:
-    """Checks one plugin with each configuration that the file has for it."""
+def check(name: str, file: str | None, *, is_json: bool) -> int:
+    """Checks one plugin with each configuration that the file has for it.
+
+    With ``is_json``, what the plugin itself prints goes to standard error.
+    """
     uses = [use for use in settings_of(file).plugins if use.use == name]
     if file is not None and not uses:
         raise ConfigError([f"{file}: no [[plugins]] has use = {name!r}"])
+    found: list[Line] = []
+    with contextlib.redirect_stdout(sys.stderr if is_json else sys.stdout):
+        for line in checked(name, uses or [PluginUse(use=name)]):
+            found.append(line)
+            if not is_json:
+                print(line)
+    faults = [line.what for line in found if isinstance(line, Fault)]
+    if is_json:
+        passed = [line.what for line in found if not isinstance(line, Fault)]
+        print(json_text({"use": name, "passed": passed, "faults": faults}))
+    else:
+        print(f"{len(faults)} faults" if faults else "no faults")
+    return NOT_DONE if faults else OK
+
+
+def checked(name: str, uses: Sequence[PluginUse]) -> Iterator[Line]:
+    """The findings about a plugin."""
     try:
         kind = find_class(name)
     except Exception as error:  # a module that is imported may raise anything
-        print(f"fault: it cannot be loaded: {error_text(error)}")
-        return 1
-    faults: list[Fault] = []
-    for use in uses or [PluginUse(use=name)]:
-        for line in check_plugin(kind, use.table.entry):
-            print(line)
-            if isinstance(line, Fault):
-                faults.append(line)
-    print(f"{len(faults)} faults" if faults else "no faults")
-    return 1 if faults else 0
+        yield Fault(f"it cannot be loaded: {error_text(error)}")
+        return
+    for use in uses:
+        yield from check_plugin(kind, use.table.entry)

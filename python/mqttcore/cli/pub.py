@@ -15,8 +15,10 @@ from mqttcore.cli.client_options import (
     VERSIONS,
     add_client_options,
     client_of,
+    count,
     parser_of,
     read_url,
+    seconds,
 )
 from mqttcore.cli.failure import OK, REFUSED, USAGE, CommandError, reporting, tell
 from mqttcore.cli.message_properties import properties_of
@@ -67,10 +69,12 @@ def parser() -> argparse.ArgumentParser:
         metavar="FACTOR",
         help="with --replay: pauses are so many times shorter; 0: no pauses (default: 1)",
     )
-    made.add_argument("--repeat", type=int, default=1, metavar="COUNT", help="publish COUNT times")
+    made.add_argument(
+        "--repeat", type=count, default=1, metavar="COUNT", help="publish COUNT times"
+    )
     made.add_argument(
         "--repeat-delay",
-        type=float,
+        type=seconds,
         default=0.0,
         metavar="SECONDS",
         help="pause between them (default: 0)",

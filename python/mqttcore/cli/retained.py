@@ -14,7 +14,7 @@ from mqttcore.cli.confirmed import confirmation, remove_many
 from mqttcore.cli.failure import OK, USAGE, CommandError
 from mqttcore.cli.listing import paging_options, print_list, with_default
 from mqttcore.cli.table import Column, duration
-from mqttcore.cli.terminal import json_text
+from mqttcore.cli.terminal import json_text, printable_bytes
 
 COLUMNS: Final = (
     Column("TOPIC", lambda message: message["topic"]),
@@ -94,7 +94,8 @@ def get_message(api: Api, options: argparse.Namespace) -> int:
     if options.json:
         print(json_text(message))
         return OK
-    sys.stdout.buffer.write(base64.b64decode(payload_of(message)))
+    payload = base64.b64decode(payload_of(message))
+    sys.stdout.buffer.write(printable_bytes(payload) if sys.stdout.isatty() else payload)
     sys.stdout.buffer.flush()
     return OK
 

@@ -14,6 +14,7 @@ from mqttcore.cli.client_options import (
     client_of,
     parser_of,
     read_url,
+    seconds,
 )
 from mqttcore.cli.failure import OK, REFUSED, TIMEOUT, CommandError, reporting
 from mqttcore.cli.pub import add_message_options, add_payload_options, message_of, payload_of
@@ -49,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "-W",
         "--timeout",
-        type=float,
+        type=seconds,
         metavar="SECONDS",
         help="end with exit status 27 if no response has come after this time",
     )

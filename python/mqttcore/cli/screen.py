@@ -1,5 +1,6 @@
 """The screen of `mqttcore top`: its lines, and a terminal that shows them with curses."""
 
+import codecs
 import contextlib
 import curses
 import time
@@ -16,6 +17,9 @@ STEP: Final = 1_000
 STUCK_S: Final = 1.0
 """Seconds after which a shard that has not run its timers is shown as late."""
 ESCAPE, ENTER, NEW_LINE, BACKSPACE, DELETE = 27, 13, 10, 8, 127
+BYTES_END: Final = 0x100
+"""Keys from here on are no bytes."""
+UTF_8: Final = codecs.getincrementaldecoder("utf-8")
 ESCAPE_DELAY_MS: Final = 25
 """Wait of curses for the rest of an escape sequence."""
 COLUMNS: Final = (
@@ -105,7 +109,8 @@ def lines(shown: Shown, width: int, height: int) -> list[str]:
 def page(body: Sequence[str], note: str, width: int, height: int) -> list[str]:
     """The lines of a screen of this size: the first ones of ``body``, and the note."""
     above = body[: max(height - 1, 0)]
-    return [line[:width] for line in (*above, *[""] * (height - 1 - len(above)), note)]
+    last = printable(note)
+    return [line[:width] for line in (*above, *[""] * (height - 1 - len(above)), last)]
 
 
 def first_row(shown: Shown) -> int:
@@ -191,15 +196,17 @@ class Terminal:
 
     def ask(self, question: str, draw: Callable[[str], None], given: str = "") -> str:
         """Reads a text in the last line, which begins as ``given``; empty after Escape."""
+        decoder = UTF_8("ignore")
         while True:
             draw(f"{question}{printable(given)}_")
             self._window.timeout(-1)
             number = self._window.getch()
             if number in (ENTER, NEW_LINE, curses.KEY_ENTER):
                 return given
-            if number == ESCAPE:
+            if number == ESCAPE or number < 0:  # below 0: the terminal is gone
                 return ""
             if number in (BACKSPACE, DELETE, curses.KEY_BACKSPACE):
                 given = given[:-1]
-            elif number < curses.KEY_MIN and chr(number).isprintable():
-                given += chr(number)
+            elif number < BYTES_END:
+                mark = decoder.decode(bytes([number]))
+                given += mark if mark.isprintable() else ""

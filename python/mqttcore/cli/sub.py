@@ -13,8 +13,10 @@ from mqttcore.cli.client_options import (
     VERSIONS,
     add_client_options,
     client_of,
+    count,
     parser_of,
     read_url,
+    seconds,
 )
 from mqttcore.cli.failure import OK, REFUSED, TIMEOUT, USAGE, CommandError, reporting, tell
 from mqttcore.cli.message_format import JSON_FORMAT, PAYLOAD, TOPIC_AND_PAYLOAD, MessageFormat
@@ -54,11 +56,11 @@ def parser() -> argparse.ArgumentParser:
         help="show a table on the terminal: topics, rates and last values, each second",
     )
     end = made.add_argument_group("end")
-    end.add_argument("-C", "--count", type=int, metavar="COUNT", help="end after COUNT messages")
+    end.add_argument("-C", "--count", type=count, metavar="COUNT", help="end after COUNT messages")
     end.add_argument(
         "-W",
         "--timeout",
-        type=float,
+        type=seconds,
         metavar="SECONDS",
         help="end with exit status 27 after this time",
     )
@@ -145,7 +147,8 @@ def format_of(options: argparse.Namespace) -> MessageFormat:
     if options.json:
         text = JSON_FORMAT
     end = b"" if options.no_eol else b"\n"
-    return MessageFormat(text, end=end, is_pretty=options.pretty)
+    is_for_terminal = sys.stdout.isatty()
+    return MessageFormat(text, end=end, is_pretty=options.pretty, is_for_terminal=is_for_terminal)
 
 
 def subscribe(options: argparse.Namespace) -> int:

@@ -9,6 +9,10 @@ from typing import Any, Final, NamedTuple
 from mqttcore.cli.terminal import printable
 
 GAP: Final = "  "
+WIDE: Final = ("W", "F")
+"""East Asian widths of characters that take two columns."""
+MARKS: Final = ("Mn", "Me")
+"""Categories of characters that are drawn over the one before them."""
 NARROWEST: Final = 8
 """Minimum characters of a cut column."""
 FOR_EVER: Final = 0xFFFF_FFFF
@@ -43,7 +47,7 @@ class Table:
         yield from map(self._line, rows)
 
     def _fit(self, rows: Sequence[Sequence[str]]) -> list[int]:
-        widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+        widths = [max(map(width_of, cells)) for cells in zip(*rows, strict=True)]
         if not self._width:
             return widths
         flexible = [place for place, column in enumerate(self._columns) if not column.is_number]
@@ -60,7 +64,8 @@ class Table:
             if column.is_number:
                 parts.append(cell.rjust(width))
             else:
-                parts.append((cut(cell, width) if self._width else cell).ljust(width))
+                shown = cut(cell, width) if self._width else cell
+                parts.append(shown + " " * (width - width_of(shown)))
         return GAP.join(parts).rstrip()
 
 
@@ -70,8 +75,28 @@ def terminal_width() -> int:
 
 
 def cut(cell: str, width: int) -> str:
-    """The cell in at most ``width`` characters."""
-    return cell if len(cell) <= width else f"{cell[: width - 1]}…"
+    """The cell in at most ``width`` columns of a terminal."""
+    if width_of(cell) <= width:
+        return cell
+    if cell.isascii():
+        return f"{cell[: width - 1]}…"
+    left, end = width - 1, 0
+    while (left := left - width_of(cell[end])) >= 0:
+        end += 1
+    return f"{cell[:end]}…"
+
+
+def width_of(text: str) -> int:
+    """The columns of a text on a terminal."""
+    if text.isascii():
+        return len(text)
+    import unicodedata  # most texts are ASCII
+
+    return sum(
+        1 + (unicodedata.east_asian_width(mark) in WIDE)
+        for mark in text
+        if unicodedata.category(mark) not in MARKS
+    )
 
 
 def text(value: object) -> str:

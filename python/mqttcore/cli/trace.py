@@ -12,7 +12,7 @@ from mqttcore.cli.api import Api, Json, asking, endpoint_options, missing_parts,
 from mqttcore.cli.failure import OK, USAGE, CommandError
 from mqttcore.cli.listing import natural
 from mqttcore.cli.table import Column, Table, duration
-from mqttcore.cli.terminal import json_text, printable
+from mqttcore.cli.terminal import json_text, printable, printable_json
 
 SUFFIXES: Final = {".json": "json", ".jsonl": "json", ".txt": "text", ".pcapng": "pcapng"}
 COLUMNS: Final = (
@@ -168,7 +168,7 @@ def tail_trace(api: Api, options: argparse.Namespace) -> int:
         if kind == "lost" and not options.json:
             print(f"-- {json.loads(data)['lost']} packets are missing here --", file=sys.stderr)
         else:
-            print(printable(data), flush=True)
+            print(printable_json(data) if options.json else printable(data), flush=True)
     raise CommandError("the broker has ended the stream, and the trace may go on")
 
 
