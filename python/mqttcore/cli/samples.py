@@ -1,6 +1,7 @@
 """Samples of a running broker for `mqttcore top`: figures, rates, clients, shards."""
 
 import re
+import time
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +18,8 @@ class Sample(NamedTuple):
     clients: list[Json]
     shards: list[float]
     """Seconds since each shard ran its timers; empty if metrics are off or not allowed."""
+    taken_s: float
+    """When it was taken, by a clock that nobody sets."""
 
 
 class Rates(NamedTuple):
@@ -43,7 +46,7 @@ def take(api: Api, *, sort: str, find: str, limit: int) -> Sample:
     Raises:
         CommandError: it cannot be reached, or it refuses.
     """
-    overview = api.get("/overview")
+    overview, taken_s = api.get("/overview"), time.monotonic()
     query: Query = {
         "sort": sort,
         "limit": min(max(limit, 1), LISTED_MAX),
@@ -54,13 +57,13 @@ def take(api: Api, *, sort: str, find: str, limit: int) -> Sample:
     clients = api.get("/clients", query)["items"]
     status, text = api.raw("GET", "/metrics")
     found = SHARD.findall(text) if status == OK else []
-    return Sample(overview, clients, [float(age) for _, age in found])
+    return Sample(overview, clients, [float(age) for _, age in found], taken_s)
 
 
 def rates(before: Sample, after: Sample) -> Rates:
     """The rates between two samples; 0 if the broker was restarted between them."""
     old, new = before.overview, after.overview
-    seconds = (new["now_ms"] - old["now_ms"]) / 1_000
+    seconds = after.taken_s - before.taken_s
 
     def rate(was: float, now: float) -> float:
         return max(now - was, 0) / seconds if seconds > 0 else 0.0
