@@ -389,7 +389,7 @@ nightly: check test loom shuttle miri fuzz crash powercut diskfull soak interop 
 	@$(MAKE) tier
 	@$(MAKE) stream-tier
 	@$(MAKE) start-busy
-	@$(MAKE) soak-pipeline MINUTES=60 RATE=16000 ARGS="--memory 2g"
+	@$(MAKE) soak-pipeline MINUTES=60 RATE=16000 ARGS="--memory 2g --seal 5"
 	@$(MAKE) kafka
 	@$(MAKE) spark-matrix
 	@$(MAKE) pipeline ARGS="--seconds 30 --picture .make/load.png"

@@ -379,7 +379,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--keep", type=int, help="retention of the stream, bytes")
     made.add_argument("--memory", default=MEMORY, help="heap of the pipeline")
     made.add_argument("--every", type=float, default=5, help="seconds between two samples")
-    made.add_argument("--seal", type=float, default=5, help="seconds between two seals")
+    # files are merged when they are a minute old: with a seal a second, they are as many as they
+    # will be after a minute and a half
+    made.add_argument("--seal", type=float, default=1, help="seconds between two seals")
     made.add_argument("--out", type=pathlib.Path, default=OUT, help="where the figures go")
     return made
 

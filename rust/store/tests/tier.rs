@@ -144,12 +144,13 @@ fn tiered(objects: &Arc<Memory>) -> StreamOptions {
         grace: Duration::ZERO,
     });
     // Sixteen files of one row are merged.
+    let options = options(&[plant]);
     StreamOptions {
         limits: StreamLimits {
             grace: Duration::ZERO,
-            ..StreamLimits::default()
+            ..options.limits
         },
-        ..options(&[plant])
+        ..options
     }
 }
 

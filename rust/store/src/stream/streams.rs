@@ -49,6 +49,8 @@ pub struct StreamLimits {
     pub row_bytes: usize,
     /// Size in bytes of a file that is not merged any more.
     pub merged_bytes: u64,
+    /// Age from which on a sealed file may be merged; files of a partition that has many of them are merged earlier.
+    pub merge_age: Duration,
     /// How long a file stays after retention has given it up.
     pub grace: Duration,
 }
@@ -63,6 +65,7 @@ impl Default for StreamLimits {
             log_bytes: 1 << 30,
             row_bytes: MAX_ROW_BYTES,
             merged_bytes: 64 << 20,
+            merge_age: Duration::from_secs(60),
             grace: Duration::from_secs(3_600),
         }
     }
