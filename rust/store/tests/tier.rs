@@ -564,6 +564,64 @@ fn a_file_that_was_damaged_here_is_read_from_its_object() {
     assert_eq!(disk.content(&damaged), None);
 }
 
+/// The index does not know how many columns the file has, as one of an older version: the footer is read.
+fn forget_columns(disk: &Disk) {
+    disk.corrupt(INDEX, |text| {
+        let mut index: Value = serde_json::from_slice(text).unwrap();
+        for file in index["partitions"][0].as_array_mut().unwrap() {
+            file.as_object_mut().unwrap().remove("typed");
+        }
+        *text = serde_json::to_vec(&index).unwrap();
+    });
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_read_from_its_object_or_the_start_fails() {
+    let (disk, objects) = (disk(), Arc::new(Memory::default()));
+    let tiered = changed(&tiered(&objects), |tier| tier.local_age = None);
+    let log = Log::open(&disk, &tiered).unwrap();
+    seal(&log, 3).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+    drop(log);
+    forget_columns(&disk);
+    let bad = file_here(&disk, 1);
+    disk.make_unreadable(&bad);
+
+    let refused = Log::open(&disk, &options(&[definition("plant", 1)]));
+
+    let error = refused.err().unwrap().to_string();
+    assert!(error.contains(bad.rsplit_once('/').unwrap().1), "{error}");
+    assert!(error.contains("os error 5"), "{error}");
+    assert_eq!(names(&disk).len(), 3);
+    let log = Log::open(&disk, &tiered).unwrap();
+    check(&log, &disk, &objects);
+}
+
+#[test]
+fn without_object_storage_a_damaged_file_stays_and_its_object_is_not_forgotten() {
+    let (disk, objects) = (disk(), Arc::new(Memory::default()));
+    let tiered = changed(&tiered(&objects), |tier| tier.local_age = None);
+    let log = Log::open(&disk, &tiered).unwrap();
+    seal(&log, 3).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+    drop(log);
+    let damaged = file_here(&disk, 1);
+    disk.corrupt(&damaged, |content| content.truncate(100));
+
+    let log = Log::open(&disk, &options(&[definition("plant", 1)])).unwrap();
+    drop(log);
+
+    assert_eq!(disk.content(&damaged).unwrap().len(), 100);
+    let file = index(&disk)["partitions"][0][1].clone();
+    assert!(
+        file["object"].is_string() && file["remote"].is_null(),
+        "{file}"
+    );
+    let log = Log::open(&disk, &tiered).unwrap();
+    check(&log, &disk, &objects);
+    assert_eq!(disk.content(&damaged), None);
+}
+
 #[test]
 fn a_stream_without_its_object_storage_tells_what_it_has_there() {
     let (disk, objects) = (disk(), Arc::new(Memory::default()));

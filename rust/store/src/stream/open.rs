@@ -200,6 +200,10 @@ impl Opening<'_, '_> {
                 partition,
                 sealed: logged.max(indexed).max(earliest),
                 is_read_only: false,
+                has_tier: found
+                    .definition
+                    .as_ref()
+                    .is_some_and(|known| known.tier.is_some()),
             };
             let folder = Arc::clone(&data);
             histories.push(History::open(folder, names, known, earliest, &expected)?);
