@@ -773,6 +773,44 @@ fn a_folder_that_is_older_than_its_objects_changes_none_of_them() {
     assert_eq!(stored(&objects), 2);
 }
 
+/// The second stream cannot begin an epoch, so the first one does not take its objects over either.
+#[test]
+fn a_start_that_is_refused_takes_the_objects_of_no_stream_over() {
+    let (first, objects) = (disk(), Arc::new(Memory::default()));
+    let mut both = changed(&tiered(&objects), |tier| tier.local_age = None);
+    let mut yard = both.definitions[0].clone();
+    yard.name = "yard".to_owned();
+    both.definitions.push(yard);
+    let seal_both = |log: &Log| {
+        log.publish(&[("plant", 0), ("yard", 0)]);
+        log.store.seal().unwrap();
+        log.store.tier(log.now_us()).unwrap();
+    };
+    let log = Log::open(&first, &both).unwrap();
+    seal_both(&log);
+    drop(log);
+    let (newer, older) = (first.after_kill(), first.after_kill());
+    older.create("restored", 0).unwrap();
+    let log = Log::open(&newer, &both).unwrap();
+    log.publish(&[("yard", 0)]);
+    log.store.seal().unwrap();
+    log.store.tier(log.now_us()).unwrap();
+    let owner = objects.content("plant/stream.json").unwrap();
+
+    for _ in 0..2 {
+        let refused = Log::open(&older, &both).err().unwrap().to_string();
+        assert!(
+            refused.contains("stream yard: partition 0 ends at 1 here"),
+            "{refused}"
+        );
+        assert_eq!(objects.content("plant/stream.json").unwrap(), owner);
+    }
+
+    // The other broker goes on.
+    seal_both(&log);
+    assert_eq!(objects.files().len(), 2);
+}
+
 /// The rows that were uploaded after a backup are in object storage only.
 #[test]
 fn a_restored_backup_does_not_begin_an_epoch_before_object_storage_has_answered() {
