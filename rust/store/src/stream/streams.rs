@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -104,6 +104,8 @@ pub struct Streams {
     refused_rows: AtomicU64,
     /// Locked while files are written or removed.
     pub(super) work: Mutex<()>,
+    /// Whether the thread that uploads was left behind by a stop; changed while `work` is locked.
+    pub(super) are_tiers_left: AtomicBool,
     /// Notified when memory for rows becomes free.
     has_room: (Mutex<()>, Condvar),
 }
@@ -168,6 +170,7 @@ impl Streams {
             files: AtomicU64::new(0),
             refused_rows: AtomicU64::new(0),
             work: Mutex::default(),
+            are_tiers_left: AtomicBool::new(false),
             has_room: (Mutex::default(), Condvar::new()),
         }
     }
