@@ -374,12 +374,14 @@ def keep_of(options: argparse.Namespace) -> int:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(prog="make soak-pipeline", description=__doc__)
-    made.add_argument("--seconds", type=float, default=120)
+    made.add_argument("--seconds", type=float, default=180)
     made.add_argument("--rate", type=float, default=100, help="messages a second")
     made.add_argument("--keep", type=int, help="retention of the stream, bytes")
     made.add_argument("--memory", default=MEMORY, help="heap of the pipeline")
     made.add_argument("--every", type=float, default=5, help="seconds between two samples")
-    made.add_argument("--seal", type=float, default=5, help="seconds between two seals")
+    # files are merged when they are a minute old: with a seal a second, they are as many as they
+    # will be after a minute and a half, which is in the second third of a run
+    made.add_argument("--seal", type=float, default=1, help="seconds between two seals")
     made.add_argument("--out", type=pathlib.Path, default=OUT, help="where the figures go")
     return made
 

@@ -200,6 +200,47 @@ def test_rule_9_a_pipeline_that_dies_between_two_tables_goes_on_where_it_was(
     check(tmp_path, WATERMARK)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "late"),
+    [((), GOLD[:1], {13}), pytest.param(GOLD[:1], (), {9}, marks=NIGHTLY)],
+    ids=["added", "removed"],
+)
+def test_rule_9_a_batch_that_quarantine_has_keeps_its_faults_under_other_rules(
+    spark: SparkSession,
+    tmp_path: Path,
+    make_stream: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    before: tuple[Gold, ...],
+    after: tuple[Gold, ...],
+    late: set[int],
+) -> None:
+    """Without gold tables and `dedupe` nothing is late; row 9 is in the repeated batch."""
+    append, deaths = DeltaTable.append, [3]
+
+    def die(
+        self: DeltaTable, rows: DataFrame, batch: Batch, *, mark_us: int | None = None
+    ) -> int | None:
+        if self.path.name == "silver" and batch.number in deaths:
+            raise PipelineError(f"out of luck {deaths.pop()}")
+        return append(self, rows, batch, mark_us=mark_us)
+
+    make_stream().seal(rows(NOISY))
+    monkeypatch.setattr(DeltaTable, "append", die)
+    chosen = noisy(tmp_path, gold=before)
+    chosen = dataclasses.replace(chosen, silver=dataclasses.replace(chosen.silver, dedupe=()))
+    with pytest.raises(PipelineError, match="out of luck"):
+        run(chosen, spark=spark, once=True)
+
+    run(dataclasses.replace(chosen, gold=after), spark=spark, once=True)
+
+    silver, quarantine = offsets(tmp_path, "silver"), offsets(tmp_path, "quarantine")
+    assert silver + quarantine == Counter(range(len(NOISY)))
+    assert set(quarantine) == {6, 7, 14} | late
+    kept = held(tmp_path, "silver")
+    for gold in after:
+        assert kept_windows(held(tmp_path, gold.name)) == windows_of(kept, gold, WATERMARK)
+
+
 def test_rule_9_parquet_tables_take_a_batch_again_that_died_before_its_note(
     spark: SparkSession, tmp_path: Path, make_stream: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

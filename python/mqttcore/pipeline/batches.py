@@ -7,7 +7,8 @@ as silver, quarantine and repeats together, and a gold table is a function of si
 
 Nothing is kept beside the tables. The state of the deduplication is silver itself, and each table
 holds the watermark up to which it is complete: after a crash Spark repeats the last batch, and each
-table takes what it lacks.
+table takes what it lacks. Which of its rows are faulty is what quarantine says, if it has the
+batch: the rules may have changed since.
 """
 
 import dataclasses
@@ -33,6 +34,7 @@ from mqttcore.pipeline.stages import (
     unknown,
     valid,
     windows,
+    with_known_faults,
 )
 from mqttcore.pipeline.tables import Batch, PipelineTable, Seen
 
@@ -99,6 +101,8 @@ class BatchWriter:
         self._delay_us = microseconds(pipeline.silver.watermark)
         self._alerts = AlertPublisher(pipeline.source)
         self._log = log
+        self._is_first = True
+        """Whether no batch is written yet: only the first one may be known to a table."""
 
     def check(self, made: "dict[str, DataFrame]") -> dict[str, list[str]]:
         """Compares the columns of the tables with those of ``made``; see `check_tables`."""
@@ -126,11 +130,14 @@ class BatchWriter:
         seen = self._tables["silver"].seen(self._for("silver", batch))
         mark_us = seen.before(batch)
         rows = judged_late(messages, self._pipeline.silver, mark_us if self._has_late() else None)
+        rows = self._as_known(rows, batch)
         rows.persist()
         try:
-            return self._write(rows, batch, seen)
+            written = self._write(rows, batch, seen)
         finally:
             rows.unpersist()
+        self._is_first = False
+        return written
 
     def tidy(self) -> None:
         """See `PipelineTable.tidy`."""
@@ -140,6 +147,18 @@ class BatchWriter:
     def _has_late(self) -> bool:
         """Whether a message can be late: there are windows, or repeats are recognised."""
         return bool(self._pipeline.gold or self._pipeline.silver.dedupe)
+
+    def _as_known(self, rows: "DataFrame", batch: Batch) -> "DataFrame":
+        """The rows with the faults that quarantine has, if it has the batch.
+
+        The pipeline that wrote them may have had other rules. By new ones, a row could be in
+        neither quarantine nor silver, or in both.
+        """
+        table, known = self._tables["quarantine"], self._for("quarantine", batch)
+        if not self._is_first or table.seen(known).number != batch.number:
+            return rows
+        faults = table.rows(faulty(rows), "timestamp", since_us=None, until_us=None)
+        return with_known_faults(rows, faults, batch.starts, batch.ends)
 
     def _write(self, rows: "DataFrame", batch: Batch, seen: Seen) -> Written:
         totals, mark_us = self._totals(rows), seen.before(batch)

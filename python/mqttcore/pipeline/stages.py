@@ -200,6 +200,22 @@ def before_batch(rows: "DataFrame", starts: Sequence[int]) -> "DataFrame":
     return rows.where(f.col("offset") < f.element_at(first, f.col("partition") + 1))
 
 
+def with_known_faults(
+    rows: "DataFrame", known: "DataFrame", starts: Sequence[int], ends: Sequence[int]
+) -> "DataFrame":
+    """The rows of a batch with the faults that ``known`` has for them, and no others.
+
+    ``starts`` and ``ends`` are the offsets of the batch.
+    """
+    from pyspark.sql import functions as f
+
+    # spares reading most of the files
+    near = known.where(f.col("offset").between(min(starts), max(ends)))
+    faults = near.select("partition", "offset", FAULT)
+    found = rows.drop(FAULT).join(faults, ["partition", "offset"], "left")
+    return found.select(*rows.columns)
+
+
 def windows(rows: "DataFrame", silver: Silver, gold: Gold) -> "DataFrame":
     """Aggregates of ``rows`` for each window and group."""
     from pyspark.sql import functions as f

@@ -308,7 +308,7 @@ impl App {
     ) -> Result<HttpResponse, HttpError> {
         self.known(name)?;
         let object = self.rows.streams.object(name, file);
-        let object = object.map_err(|error| stream_error_response(&error))?;
+        let object = object.map_err(|error| stream_error_response(&error));
         files::answer(self.folder.join(name).join("data"), file, object, headers).await
     }
 
@@ -431,6 +431,7 @@ fn stream_error_response(error: &StreamError) -> HttpError {
     let (status, code) = match error {
         StreamError::Unknown(_) => (StatusCode::NOT_FOUND, "unknown_stream"),
         StreamError::Partition { .. } => (StatusCode::NOT_FOUND, "unknown_partition"),
+        StreamError::Remote { .. } => (StatusCode::NOT_FOUND, "remote_file"),
         StreamError::Sealed { .. } => (StatusCode::CONFLICT, "sealed"),
         StreamError::Beyond { .. } => (StatusCode::RANGE_NOT_SATISFIABLE, "beyond"),
         StreamError::Gone { .. } => (StatusCode::GONE, "gone"),

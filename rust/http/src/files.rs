@@ -28,7 +28,8 @@ const PARQUET: &str = "application/vnd.apache.parquet";
 /// Bytes of one read: the memory for a peer's file, apart from hyper's buffers.
 const PIECE_BYTES: u64 = 256 * 1024;
 
-/// Responds with the bytes of a file that the request headers select. `object` is its object, if it has one.
+/// Responds with the bytes of a file that the request headers select. `object` is its object, if it has one; it is used
+/// if the file is not here.
 ///
 /// # Errors
 ///
@@ -36,14 +37,14 @@ const PIECE_BYTES: u64 = 256 * 1024;
 pub(super) async fn answer(
     folder: PathBuf,
     name: &str,
-    object: Option<Object>,
+    object: Result<Option<Object>, HttpError>,
     headers: &HeaderMap,
 ) -> Result<HttpResponse, HttpError> {
     if !is_name(name) {
         return Err(gone(name));
     }
     let opened = open(folder.join(name)).await?;
-    let Some((file, tag, bytes)) = chosen(opened, object) else {
+    let Some((file, tag, bytes)) = chosen(opened, object)? else {
         return Err(gone(name));
     };
     if headers.get(IF_MATCH).is_some_and(|wanted| *wanted != tag) {
@@ -88,17 +89,23 @@ async fn open(path: PathBuf) -> Result<Option<Opened>, HttpError> {
     }
 }
 
-/// The content of a file, its tag and its size: the file if it is here, else its object.
+/// The content of a file, its tag and its size.
+type Chosen = (Arc<dyn File>, HeaderValue, u64);
+
+/// The file if it is here, else its object.
 fn chosen(
     opened: Option<Opened>,
-    object: Option<Object>,
-) -> Option<(Arc<dyn File>, HeaderValue, u64)> {
+    object: Result<Option<Object>, HttpError>,
+) -> Result<Option<Chosen>, HttpError> {
     if let Some((file, metadata)) = opened {
-        return Some((file, tag(&metadata), metadata.len()));
+        return Ok(Some((file, tag(&metadata), metadata.len())));
     }
-    let object = object?;
-    let tag = HeaderValue::try_from(format!("\"{}\"", object.name)).ok()?;
-    Some((object.file, tag, object.bytes))
+    let Some(object) = object? else {
+        return Ok(None);
+    };
+    let tag = HeaderValue::try_from(format!("\"{}\"", object.name));
+    let tag = tag.map_err(|error| broken(&error))?;
+    Ok(Some((object.file, tag, object.bytes)))
 }
 
 /// The byte range that the headers select, and the status of the response.
@@ -219,7 +226,9 @@ fn number(text: &str) -> Option<u64> {
 }
 
 fn gone(name: &str) -> HttpError {
-    let text = format!("there is no file {name:?}");
+    let text = format!(
+        "there is no file {name:?}: a merge or retention has removed it; ask for the index of the stream again"
+    );
     HttpError::new(StatusCode::NOT_FOUND, "unknown_file", text)
 }
 

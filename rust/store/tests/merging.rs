@@ -18,12 +18,13 @@ const LOG: &str = "streams/plant/sealed.log";
 
 /// One partition, whose files are not merged from this size on.
 fn merged_to(bytes: u64) -> StreamOptions {
+    let options = options(&[definition("plant", 1)]);
     StreamOptions {
         limits: StreamLimits {
             merged_bytes: bytes,
-            ..StreamLimits::default()
+            ..options.limits
         },
-        ..options(&[definition("plant", 1)])
+        ..options
     }
 }
 
@@ -122,6 +123,34 @@ fn the_number_of_files_levels_off_and_bytes_are_written_a_few_times() {
         );
     }
     assert_eq!(rows.len() as u64, SEALS);
+}
+
+/// A reader that lists the newest files, or a Delta table that is made of them, finds them for a minute.
+#[test]
+fn files_are_merged_a_minute_after_they_were_sealed() {
+    const MINUTE_US: u64 = 60_000_000;
+    let disk = disk();
+    let options = StreamOptions {
+        limits: StreamLimits::default(),
+        ..merged_to(1)
+    };
+    let log = Log::open(&disk, &options).unwrap();
+    for _ in 0..17 {
+        seal_one(&log).unwrap();
+    }
+    let sealed_us = log.now_us();
+    let sealed = files(&disk);
+    let rows = log.rows("plant", 0);
+
+    log.store.maintain(sealed_us + MINUTE_US - 1).unwrap();
+    assert_eq!(files(&disk), sealed);
+
+    // The last file is young.
+    log.clock.set(sealed_us + MINUTE_US);
+    seal_one(&log).unwrap();
+    log.store.maintain(log.now_us()).unwrap();
+    assert_eq!(files(&disk).len(), 2);
+    assert_eq!(log.rows("plant", 0)[..17], rows);
 }
 
 /// What the index costs in bytes for each of 128 seals, on top of `files` files.

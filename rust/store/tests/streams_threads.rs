@@ -4,16 +4,23 @@
 
 mod small;
 
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
 
 use mqttcore_store::files::{Files, Folder};
 use mqttcore_store::record::{MessageRecord, Record, RowRefsBuf, Streamed};
-use mqttcore_store::stream::{Bounds, Definition, StreamLimits, StreamOptions};
-use mqttcore_store::{Batch, Durability, DurableStore, SpacePolicy, Store, Ticket};
+use mqttcore_store::stream::{
+    Bounds, Definition, KeptTime, Objects, StreamLimits, StreamOptions, TierOptions,
+};
+use mqttcore_store::{
+    Batch, Durability, DurableStore, LogObserver, SpacePolicy, Store, StoreError, Ticket,
+};
 
 use small::OPTIONS;
 
@@ -27,11 +34,16 @@ impl Temporary {
     }
 
     fn open(&self, limits: StreamLimits) -> DurableStore {
+        self.open_tiered(limits, None)
+    }
+
+    fn open_tiered(&self, limits: StreamLimits, tier: Option<&TierOptions>) -> DurableStore {
         let files: Arc<dyn Files> = Arc::new(Folder::open(&self.0).unwrap());
         let definition = |name: &str| Definition {
             name: name.to_owned(),
             filters: vec![format!("{name}/#")],
             partitions: 2,
+            tier: tier.cloned(),
             ..Definition::default()
         };
         let definitions = vec![definition("plant"), definition("other")];
@@ -89,13 +101,9 @@ fn append(store: &DurableStore, durability: Durability, payload: &[u8]) -> Ticke
 /// Sleeps until the first partition looks like that.
 fn until(store: &DurableStore, is_so: impl Fn(Bounds) -> bool) {
     let streams = store.streams().unwrap();
-    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !is_so(streams.bounds("plant").unwrap()[0]) {
-        assert!(
-            std::time::Instant::now() < deadline,
-            "{:?}",
-            streams.bounds("plant")
-        );
+        assert!(Instant::now() < deadline, "{:?}", streams.bounds("plant"));
         std::thread::yield_now();
     }
 }
@@ -164,6 +172,175 @@ fn a_tail_that_is_large_is_sealed_and_what_comes_meanwhile_waits() {
     until(&store, |bounds| bounds.end == 100);
     assert!(store.streams().unwrap().figures().files > 0);
     store.close().unwrap();
+}
+
+/// Object storage in memory, whose second write of a file hangs, as in a folder of a server that is away.
+#[derive(Debug, Default)]
+struct Hanging {
+    content: Mutex<Content>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Content {
+    objects: BTreeMap<String, Vec<u8>>,
+    hangs: bool,
+    is_let_go: bool,
+    is_closed: bool,
+}
+
+impl Hanging {
+    fn wait_until(&self, is_so: impl Fn(&Content) -> bool) {
+        let limit = Duration::from_secs(60);
+        let content = self.content.lock().unwrap();
+        let waited = self
+            .changed
+            .wait_timeout_while(content, limit, |content| !is_so(content));
+        assert!(!waited.unwrap().1.timed_out());
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Content) -> io::Result<T>) -> io::Result<T> {
+        let changed = change(&mut self.content.lock().unwrap());
+        self.changed.notify_all();
+        changed
+    }
+
+    fn call<T>(&self, act: impl FnOnce(&mut Content) -> io::Result<T>) -> io::Result<T> {
+        self.change(|content| {
+            if content.is_closed {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            act(content)
+        })
+    }
+}
+
+impl Objects for Hanging {
+    fn url(&self) -> &'static str {
+        "file:///away"
+    }
+
+    fn put(&self, name: &str, content: &mut dyn Read, _: u64) -> io::Result<()> {
+        let mut whole = Vec::new();
+        content.read_to_end(&mut whole)?;
+        let hangs = self.change(|content| {
+            let mut names = content.objects.keys();
+            content.hangs = name.contains("/data/") && names.any(|name| name.contains("/data/"));
+            Ok(content.hangs)
+        })?;
+        if hangs {
+            self.wait_until(|content| content.is_let_go);
+        }
+        self.call(|content| {
+            content.objects.insert(name.to_owned(), whole);
+            Ok(())
+        })
+    }
+
+    fn get(&self, name: &str, part: Range<u64>) -> io::Result<Vec<u8>> {
+        self.call(|content| {
+            let object = content.objects.get(name).ok_or(io::ErrorKind::NotFound)?;
+            let place = |at: u64| usize::try_from(at).unwrap().min(object.len());
+            Ok(object[place(part.start)..place(part.end)].to_vec())
+        })
+    }
+
+    fn bytes(&self, name: &str) -> io::Result<u64> {
+        self.call(|content| {
+            let object = content.objects.get(name).ok_or(io::ErrorKind::NotFound)?;
+            Ok(object.len() as u64)
+        })
+    }
+
+    fn list(&self, _: &str) -> io::Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    fn remove(&self, _: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn close(&self) {
+        let _ = self.change(|content| {
+            content.is_closed = true;
+            Ok(())
+        });
+    }
+}
+
+#[derive(Debug)]
+struct Stopped;
+
+impl KeptTime for Stopped {
+    fn now_us(&self) -> u64 {
+        1_577_836_800_000_000
+    }
+}
+
+/// What is told about object storage.
+struct Told(Mutex<Vec<String>>);
+
+impl LogObserver for Told {
+    fn kept(&self, _: Durability, _: u64) {}
+
+    fn refused(&self, _: &[Ticket]) {}
+
+    fn tiered(&self, stream: &str, problem: Option<&StoreError>) {
+        let problem = problem.map(ToString::to_string);
+        let told = format!("{stream}: {}", problem.unwrap_or_default());
+        self.0.lock().unwrap().push(told);
+    }
+
+    fn stopped(&self, _: &StoreError) {}
+}
+
+#[test]
+fn a_stop_does_not_wait_for_object_storage_that_hangs() {
+    let folder = Temporary::new("hangs");
+    let objects = Arc::new(Hanging::default());
+    let tier = TierOptions {
+        objects: Arc::clone(&objects) as Arc<dyn Objects>,
+        upload_after: Duration::ZERO,
+        local_age: None,
+        local_bytes: None,
+        grace: Duration::ZERO,
+    };
+    let store = folder.open_tiered(StreamLimits::default(), Some(&tier));
+    drop(tier);
+    let told = Arc::new(Told(Mutex::default()));
+    store.observe(Arc::clone(&told) as Arc<dyn LogObserver>);
+    for _ in 0..2 {
+        let ticket = append(&store, Durability::Fsync, b"x");
+        store.wait(ticket).unwrap();
+        store.seal("plant").unwrap();
+    }
+    store.streams().unwrap().count_by(Arc::new(Stopped));
+    objects.wait_until(|content| content.hangs);
+
+    store.close().unwrap();
+
+    let problems = told.0.lock().unwrap().clone();
+    let [problem] = &problems[..] else {
+        panic!("{problems:?}");
+    };
+    for part in ["plant: ", "file:///away/plant/data", "the broker stops"] {
+        assert!(problem.contains(part), "{problem}");
+    }
+    // Another process may have the folder when the call returns.
+    let index = folder.0.join("streams/plant/sealed.json");
+    let before = std::fs::read(&index).unwrap();
+    assert!(!String::from_utf8_lossy(&before).contains("object"));
+    drop(store);
+    let _ = objects.change(|content| {
+        content.is_let_go = true;
+        Ok(())
+    });
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while Arc::strong_count(&objects) > 1 {
+        assert!(Instant::now() < deadline, "the thread goes on");
+        std::thread::yield_now();
+    }
+    assert_eq!(std::fs::read(&index).unwrap(), before);
 }
 
 /// A stream is sealed on request without pause; the thread that does it still looks after the others.

@@ -144,12 +144,13 @@ fn tiered(objects: &Arc<Memory>) -> StreamOptions {
         grace: Duration::ZERO,
     });
     // Sixteen files of one row are merged.
+    let options = options(&[plant]);
     StreamOptions {
         limits: StreamLimits {
             grace: Duration::ZERO,
-            ..StreamLimits::default()
+            ..options.limits
         },
-        ..options(&[plant])
+        ..options
     }
 }
 
@@ -563,6 +564,64 @@ fn a_file_that_was_damaged_here_is_read_from_its_object() {
     assert_eq!(disk.content(&damaged), None);
 }
 
+/// The index does not know how many columns the file has, as one of an older version: the footer is read.
+fn forget_columns(disk: &Disk) {
+    disk.corrupt(INDEX, |text| {
+        let mut index: Value = serde_json::from_slice(text).unwrap();
+        for file in index["partitions"][0].as_array_mut().unwrap() {
+            file.as_object_mut().unwrap().remove("typed");
+        }
+        *text = serde_json::to_vec(&index).unwrap();
+    });
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_read_from_its_object_or_the_start_fails() {
+    let (disk, objects) = (disk(), Arc::new(Memory::default()));
+    let tiered = changed(&tiered(&objects), |tier| tier.local_age = None);
+    let log = Log::open(&disk, &tiered).unwrap();
+    seal(&log, 3).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+    drop(log);
+    forget_columns(&disk);
+    let bad = file_here(&disk, 1);
+    disk.make_unreadable(&bad);
+
+    let refused = Log::open(&disk, &options(&[definition("plant", 1)]));
+
+    let error = refused.err().unwrap().to_string();
+    assert!(error.contains(bad.rsplit_once('/').unwrap().1), "{error}");
+    assert!(error.contains("os error 5"), "{error}");
+    assert_eq!(names(&disk).len(), 3);
+    let log = Log::open(&disk, &tiered).unwrap();
+    check(&log, &disk, &objects);
+}
+
+#[test]
+fn without_object_storage_a_damaged_file_stays_and_its_object_is_not_forgotten() {
+    let (disk, objects) = (disk(), Arc::new(Memory::default()));
+    let tiered = changed(&tiered(&objects), |tier| tier.local_age = None);
+    let log = Log::open(&disk, &tiered).unwrap();
+    seal(&log, 3).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+    drop(log);
+    let damaged = file_here(&disk, 1);
+    disk.corrupt(&damaged, |content| content.truncate(100));
+
+    let log = Log::open(&disk, &options(&[definition("plant", 1)])).unwrap();
+    drop(log);
+
+    assert_eq!(disk.content(&damaged).unwrap().len(), 100);
+    let file = index(&disk)["partitions"][0][1].clone();
+    assert!(
+        file["object"].is_string() && file["remote"].is_null(),
+        "{file}"
+    );
+    let log = Log::open(&disk, &tiered).unwrap();
+    check(&log, &disk, &objects);
+    assert_eq!(disk.content(&damaged), None);
+}
+
 #[test]
 fn a_stream_without_its_object_storage_tells_what_it_has_there() {
     let (disk, objects) = (disk(), Arc::new(Memory::default()));
@@ -712,6 +771,44 @@ fn a_folder_that_is_older_than_its_objects_changes_none_of_them() {
     log.store.tier(log.now_us()).unwrap_err();
     assert_eq!(objects.files(), before.files());
     assert_eq!(stored(&objects), 2);
+}
+
+/// The second stream cannot begin an epoch, so the first one does not take its objects over either.
+#[test]
+fn a_start_that_is_refused_takes_the_objects_of_no_stream_over() {
+    let (first, objects) = (disk(), Arc::new(Memory::default()));
+    let mut both = changed(&tiered(&objects), |tier| tier.local_age = None);
+    let mut yard = both.definitions[0].clone();
+    yard.name = "yard".to_owned();
+    both.definitions.push(yard);
+    let seal_both = |log: &Log| {
+        log.publish(&[("plant", 0), ("yard", 0)]);
+        log.store.seal().unwrap();
+        log.store.tier(log.now_us()).unwrap();
+    };
+    let log = Log::open(&first, &both).unwrap();
+    seal_both(&log);
+    drop(log);
+    let (newer, older) = (first.after_kill(), first.after_kill());
+    older.create("restored", 0).unwrap();
+    let log = Log::open(&newer, &both).unwrap();
+    log.publish(&[("yard", 0)]);
+    log.store.seal().unwrap();
+    log.store.tier(log.now_us()).unwrap();
+    let owner = objects.content("plant/stream.json").unwrap();
+
+    for _ in 0..2 {
+        let refused = Log::open(&older, &both).err().unwrap().to_string();
+        assert!(
+            refused.contains("stream yard: partition 0 ends at 1 here"),
+            "{refused}"
+        );
+        assert_eq!(objects.content("plant/stream.json").unwrap(), owner);
+    }
+
+    // The other broker goes on.
+    seal_both(&log);
+    assert_eq!(objects.files().len(), 2);
 }
 
 /// The rows that were uploaded after a backup are in object storage only.

@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use mqttcore_store::stream::Objects;
 
@@ -16,6 +17,7 @@ const UNFINISHED: &str = "_";
 pub(crate) struct FolderObjects {
     url: String,
     path: PathBuf,
+    is_closed: AtomicBool,
 }
 
 impl FolderObjects {
@@ -23,11 +25,22 @@ impl FolderObjects {
         Self {
             url: url.to_owned(),
             path: path.to_owned(),
+            is_closed: AtomicBool::new(false),
         }
+    }
+
+    /// Fails once the objects are closed.
+    fn check_open(&self) -> io::Result<()> {
+        // ORDERING: a flag alone.
+        if self.is_closed.load(Ordering::Relaxed) {
+            return Err(io::Error::other("object storage was closed"));
+        }
+        Ok(())
     }
 
     /// The path of an object or a folder. The root is never made: it may be in a folder that is not mounted now.
     fn at(&self, name: &str) -> io::Result<PathBuf> {
+        self.check_open()?;
         if self.path.is_dir() {
             return Ok(self.path.join(name));
         }
@@ -69,6 +82,8 @@ impl Objects for FolderObjects {
         let mut file = File::create(&unfinished)?;
         io::copy(content, &mut file)?;
         file.sync_all()?;
+        // A call that hung goes on here, perhaps long after a stop.
+        self.check_open()?;
         fs::rename(&unfinished, &path)?;
         File::open(folder)?.sync_all()
     }
@@ -105,8 +120,11 @@ impl Objects for FolderObjects {
         }
     }
 
-    /// Calls to a folder cannot be ended.
-    fn close(&self) {}
+    /// A call to a folder cannot be ended. One that writes an object does not give it its name any more.
+    fn close(&self) {
+        // ORDERING: a flag alone.
+        self.is_closed.store(true, Ordering::Relaxed);
+    }
 }
 
 #[cfg(test)]
@@ -177,6 +195,28 @@ mod tests {
             assert!(error.to_string().contains("mount it, or make it"));
         }
         assert!(!scratch.0.exists());
+    }
+
+    #[test]
+    fn an_object_whose_write_lasts_until_the_close_is_not_there() {
+        struct Closing<'o>(&'o FolderObjects);
+        impl Read for Closing<'_> {
+            fn read(&mut self, _buffer: &mut [u8]) -> io::Result<usize> {
+                self.0.close();
+                Ok(0)
+            }
+        }
+        let scratch = Scratch::new("closed");
+        let objects = scratch.objects();
+        put(&objects, "a", b"first").unwrap();
+
+        objects.put("a", &mut Closing(&objects), 0).unwrap_err();
+
+        put(&objects, "b", b"later").unwrap_err();
+        objects.remove("a").unwrap_err();
+        assert_eq!(scratch.objects().get("a", 0..9).unwrap(), b"first");
+        let missing = scratch.objects().bytes("b").unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

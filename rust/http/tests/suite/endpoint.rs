@@ -460,6 +460,40 @@ fn a_file_of_rows_is_served_whole_and_in_parts() {
     assert!(other.text().contains(r#""code":"changed""#));
 }
 
+/// As after a move to object storage that is not configured any more.
+#[test]
+fn the_answer_for_a_file_that_is_elsewhere_says_where_and_what_to_do() {
+    let first = Served::new();
+    let name = first.sealed_file();
+    let Served { broker, home } = first;
+    drop(broker);
+    let folder = home.folder(0).join("streams/plant");
+    let index = fs::read(folder.join("sealed.json")).expect("an index");
+    let mut index: Value = serde_json::from_slice(&index).expect("JSON");
+    index["tier"] = "s3://lake/plant/data".into();
+    index["partitions"][0][0]["object"] = "an object".into();
+    index["partitions"][0][0]["remote"] = true.into();
+    fs::write(folder.join("sealed.json"), index.to_string()).expect("an index");
+    let _served = plant(&home).start();
+    let mut http = Http::unix(&home.folder(0).join("streams/endpoint.sock"));
+
+    let refused = http.get(&format!("/v1/streams/plant/files/{name}"));
+
+    assert_eq!(refused.status, 404);
+    let text = refused.text();
+    for part in [
+        "remote_file",
+        &name,
+        "s3://lake/plant/data",
+        "[streams.tier]",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    let gone = http.get("/v1/streams/plant/files/00000-1.parquet");
+    let gone = gone.text();
+    assert!(gone.contains("ask for the index"), "{gone}");
+}
+
 #[test]
 fn only_files_of_rows_are_served() {
     let served = Served::new();

@@ -144,8 +144,11 @@ struct Opened {
 impl File for Opened {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let state = self.disk.call()?;
-        let content = &state.bodies[self.body].now;
-        let rest = content.get(index(offset)..).unwrap_or_default();
+        let body = &state.bodies[self.body];
+        if body.is_unreadable {
+            return Err(io::Error::from_raw_os_error(EIO));
+        }
+        let rest = body.now.get(index(offset)..).unwrap_or_default();
         let read = rest.len().min(buffer.len());
         buffer[..read].copy_from_slice(&rest[..read]);
         Ok(read)

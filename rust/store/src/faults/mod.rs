@@ -69,6 +69,8 @@ struct Body {
     dirty: BTreeMap<usize, Vec<Vec<u8>>>,
     /// The shortest that it was since it was last safe.
     cut: Option<usize>,
+    /// Whether reads fail.
+    is_unreadable: bool,
 }
 
 impl Disk {
@@ -160,6 +162,14 @@ impl Disk {
             change(&mut body.now);
             body.safe.clone_from(&body.now);
             body.dirty.clear();
+        }
+    }
+
+    /// From now on reads of a file fail.
+    pub fn make_unreadable(&self, path: &str) {
+        let mut state = self.lock();
+        if let Some(body) = state.find(&self.folder, path) {
+            state.bodies[body].is_unreadable = true;
         }
     }
 

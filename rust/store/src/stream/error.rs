@@ -79,6 +79,19 @@ pub enum StreamError {
         /// The offset after the last of them.
         to: u64,
     },
+    /// A file is in object storage only, and the stream has none any more.
+    #[error(
+        "{file} of stream {stream} is in object storage only, in {url}, and the stream has no [streams.tier] any more: \
+         configure it again in the broker, or read the object there by the name that sealed.json has"
+    )]
+    Remote {
+        /// The stream.
+        stream: String,
+        /// The file.
+        file: String,
+        /// The URL of the folder of the objects.
+        url: String,
+    },
     /// Invalid arguments: a range that ends before it begins, or a wrong number of offsets.
     #[error("stream {stream}: {problem}")]
     Argument {

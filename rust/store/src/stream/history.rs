@@ -17,6 +17,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaDataReader;
 
 use crate::error::StoreError;
@@ -50,6 +51,8 @@ pub(super) struct Expected<'a> {
     pub(super) sealed: u64,
     /// If set, no file is removed.
     pub(super) is_read_only: bool,
+    /// Whether objects can be read: the stream has object storage.
+    pub(super) has_tier: bool,
 }
 
 /// File names in the folder of a stream's rows, by partition, in row order; incomplete files of an interrupted
@@ -150,8 +153,25 @@ impl History {
         self.end_offset().max(self.earliest)
     }
 
-    /// Describes a file, if it belongs to this partition; a damaged one that has an object, as its object.
+    /// Describes a file, if it belongs to this partition; one that is damaged or cannot be read and has an object, as its
+    /// object. Without object storage a damaged file stays as the index has it, so that its object is not forgotten.
     fn look_at(
+        &self,
+        name: &str,
+        base: u64,
+        known: &[SealedFile],
+        expected: &Expected<'_>,
+    ) -> Result<Option<SealedFile>, StoreError> {
+        let whole = self.whole(name, base, known, expected);
+        match (whole, object_of(known, base)) {
+            (Ok(None) | Err(_), Some(file)) if expected.has_tier => Ok(Some(remote(file))),
+            (Ok(None), Some(file)) => Ok(Some(file.clone())),
+            (whole, _) => whole,
+        }
+    }
+
+    /// Describes a file that is not damaged, if it belongs to this partition.
+    fn whole(
         &self,
         name: &str,
         base: u64,
@@ -168,13 +188,12 @@ impl History {
             return Ok(Some(known.clone()));
         }
         let reading = FileReader::new(file).map_err(failed)?;
-        let meta = footer(name, &reading).filter(|meta| {
+        let meta = footer(name, &reading).map_err(failed)?.filter(|meta| {
             meta.origin.stream == expected.stream
                 && meta.partition == i32::from(expected.partition)
                 && u64::try_from(meta.base) == Ok(base)
         });
-        let whole = meta.map(|meta| sealed_file(name, &meta, bytes));
-        Ok(whole.or_else(|| object_of(known, base)))
+        Ok(meta.map(|meta| sealed_file(name, &meta, bytes)))
     }
 
     /// Writes rows into a file; when this returns, the file has its name and is safe.
@@ -252,8 +271,9 @@ impl History {
     /// The Sparkplug aliases in the footer of a file; `None` if an older version wrote the file.
     pub(super) fn aliases(&self, sealed: &SealedFile) -> Result<Option<MetricAliases>, StoreError> {
         let file = self.open_file(sealed);
-        let file = file.map_err(|error| StoreError::io("read", &sealed.file, error))?;
-        let told = footer(&sealed.file, &file).and_then(|meta| meta.aliases);
+        let meta = file.and_then(|file| footer(&sealed.file, &file));
+        let meta = meta.map_err(|error| StoreError::io("read", &sealed.file, error))?;
+        let told = meta.and_then(|meta| meta.aliases);
         Ok(told.and_then(|text| MetricAliases::parse(&text)))
     }
 
@@ -348,11 +368,10 @@ fn places<'a>(names: &'a [String], known: &'a [SealedFile]) -> Vec<(u64, Place<'
     places
 }
 
-/// The file of `known` that begins at `base`, as its object, if it has one.
-fn object_of(known: &[SealedFile], base: u64) -> Option<SealedFile> {
+/// The file of `known` that begins at `base`, if it has an object.
+fn object_of(known: &[SealedFile], base: u64) -> Option<&SealedFile> {
     let mut known = known.iter();
-    let found = known.find(|file| file.base == base && file.object.is_some());
-    found.map(remote)
+    known.find(|file| file.base == base && file.object.is_some())
 }
 
 /// A file of which only the object is left.
@@ -370,10 +389,20 @@ fn unreadable(sealed: &SealedFile, error: &dyn ToString) -> StoreError {
     StoreError::io("read", &sealed.file, error)
 }
 
-/// The metadata in the footer of a file, if it is a file of a stream.
-fn footer(name: &str, reading: &FileReader) -> Option<FileMeta> {
-    let footer = ParquetMetaDataReader::new().parse_and_finish(reading);
-    FileMeta::of(Path::new(name), &footer.ok()?).ok()
+/// The metadata in the footer of a file; `None` if it is damaged or no file of a stream.
+///
+/// # Errors
+///
+/// Those of the file system.
+fn footer(name: &str, reading: &FileReader) -> io::Result<Option<FileMeta>> {
+    match ParquetMetaDataReader::new().parse_and_finish(reading) {
+        Ok(footer) => Ok(FileMeta::of(Path::new(name), &footer).ok()),
+        Err(ParquetError::External(error)) => match error.downcast::<io::Error>() {
+            Ok(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(*error),
+            _ => Ok(None),
+        },
+        Err(_) => Ok(None),
+    }
 }
 
 fn sealed_file(name: &str, meta: &FileMeta, bytes: u64) -> SealedFile {

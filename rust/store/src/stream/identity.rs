@@ -63,16 +63,18 @@ pub(super) fn find(root: &dyn Files, options: &StreamOptions) -> Result<Vec<Foun
     Ok(found)
 }
 
-/// The identity of the stream with the configured changes; the caller decides about the epoch.
+/// The identity of the stream with the configured changes; `next_id` is its number if it is new. The caller decides about
+/// the epoch.
 pub(super) fn identify(
     index: &Index,
     found: &Found,
     store: &str,
+    next_id: u32,
 ) -> Result<StreamIdentity, StoreError> {
     let Some(old) = &found.identity else {
         // INVARIANT: a stream is found by its definition or its identity.
         let definition = found.definition.as_ref().expect("a definition");
-        return Ok(begin(index, definition, store));
+        return Ok(begin(index, definition, store, next_id));
     };
     if old.format > FORMAT {
         return Err(StoreError::NewerFormat {
@@ -95,14 +97,14 @@ pub(super) fn identify(
     Ok(identity)
 }
 
-fn begin(index: &Index, definition: &Definition, store: &str) -> StreamIdentity {
+fn begin(index: &Index, definition: &Definition, store: &str, next_id: u32) -> StreamIdentity {
     let mut seed = [0; 8];
     seed.copy_from_slice(&segment::new_store()[..8]);
     let known = index.streams.find(&definition.name);
     StreamIdentity {
         format: FORMAT,
         name: definition.name.clone(),
-        id: index.streams.next_stream(),
+        id: next_id,
         filters: definition.filters.clone(),
         partitions: definition.partitions,
         key: definition.key.name().to_owned(),

@@ -70,6 +70,8 @@ fn describe_one(
             partition,
             sealed: index.streams.sealed(key),
             is_read_only: true,
+            // The configuration is not known: the next start may have it.
+            has_tier: true,
         };
         let names = names.get(&partition).map_or(&[][..], Vec::as_slice);
         let known = sealed.partitions.get(place).map_or(&[][..], Vec::as_slice);

@@ -11,6 +11,9 @@ const MERGE_FILES: usize = 16;
 /// More files are merged at once when a partition has many: one of so many. A merge writes the whole index.
 const MERGED_PART: usize = 64;
 
+/// Number of the newest files of a partition that may be too young to merge. Older ones are merged whatever their age.
+const YOUNG_FILES: usize = 256;
+
 /// Limits of a merged file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MergeLimits {
@@ -18,6 +21,8 @@ pub(super) struct MergeLimits {
     pub(super) bytes: u64,
     /// The longest time between its first row and its last row.
     pub(super) longest: Option<Duration>,
+    /// A file that was sealed later is too young. Kept time in Unix microseconds.
+    pub(super) sealed_until_us: u64,
 }
 
 /// The first neighbouring files, from position `first` on, to merge into one.
@@ -25,17 +30,30 @@ pub(super) struct MergeLimits {
 /// They are many, and none of them has more than a quarter of their bytes; or they make a file that is large enough to
 /// be left alone from then on, and none has more than half. So each byte is written a few times only: each time into a
 /// file of four times the size, and of twice the size at last.
+///
+/// Young files stay as they are, for readers that list the newest files and then read them.
 pub(super) fn mergeable(
     files: &[SealedFile],
     first: usize,
     limits: MergeLimits,
 ) -> Option<Range<usize>> {
+    let files = &files[..settled(files, limits)];
     let least = MERGE_FILES.max(files.len() / MERGED_PART);
     let mut starts = first..files.len();
     starts.find_map(|begin| {
         let end = neighbours(files, begin, limits);
         balanced(files, begin..end, least, limits.bytes)
     })
+}
+
+/// Number of the files that are not too young; a file of unknown age is.
+fn settled(files: &[SealedFile], limits: MergeLimits) -> usize {
+    let is_young = |file: &SealedFile| {
+        file.sealed_us
+            .is_none_or(|sealed_us| sealed_us > limits.sealed_until_us)
+    };
+    let old = files.iter().position(is_young).unwrap_or(files.len());
+    old.max(files.len().saturating_sub(YOUNG_FILES))
 }
 
 /// The end of the files from `begin` on that could become one file.
@@ -86,28 +104,37 @@ fn balanced(
 mod tests {
     use super::*;
 
-    const LIMITS: MergeLimits = MergeLimits {
-        bytes: 64 << 20,
-        longest: None,
-    };
+    const MINUTE_US: u64 = 60_000_000;
 
-    /// Seals files of these sizes and merges once after each; the files, and how many bytes were written.
-    fn sealed(sizes: impl IntoIterator<Item = u64>) -> (Vec<SealedFile>, u64) {
+    fn limits(sealed_until_us: u64) -> MergeLimits {
+        MergeLimits {
+            bytes: 64 << 20,
+            longest: None,
+            sealed_until_us,
+        }
+    }
+
+    /// Seals files of these sizes, one each `every_us`, and merges files older than a minute once after each; the files,
+    /// and how many bytes were written.
+    fn sealed(sizes: impl IntoIterator<Item = u64>, every_us: u64) -> (Vec<SealedFile>, u64) {
         let (mut files, mut written) = (Vec::<SealedFile>::new(), 0);
         for (offset, bytes) in (0..).zip(sizes) {
+            let now_us = MINUTE_US + offset * every_us;
             files.push(SealedFile {
                 base: offset,
                 last: offset,
                 bytes,
+                sealed_us: Some(now_us),
                 ..SealedFile::default()
             });
             written += bytes;
-            if let Some(range) = mergeable(&files, 0, LIMITS) {
+            if let Some(range) = mergeable(&files, 0, limits(now_us - MINUTE_US)) {
                 let parts = &files[range.clone()];
                 let merged = SealedFile {
                     base: parts[0].base,
                     last: parts[parts.len() - 1].last,
                     bytes: parts.iter().map(|file| file.bytes).sum(),
+                    sealed_us: parts[parts.len() - 1].sealed_us,
                     ..SealedFile::default()
                 };
                 written += merged.bytes;
@@ -117,13 +144,20 @@ mod tests {
         (files, written)
     }
 
+    /// Files may be sealed each hour, each second, and 100 times a second.
     fn check(sizes: &[u64], most_written: u64) {
+        for (every_us, young) in [(60 * MINUTE_US, 1), (1_000_000, 60), (10_000, 256)] {
+            check_every(sizes, every_us, young, most_written);
+        }
+    }
+
+    fn check_every(sizes: &[u64], every_us: u64, young: u64, most_written: u64) {
         let total: u64 = sizes.iter().sum();
-        let (files, written) = sealed(sizes.iter().copied());
-        let large = total / LIMITS.bytes;
-        assert!(files.iter().all(|file| file.bytes < 2 * LIMITS.bytes));
+        let (files, written) = sealed(sizes.iter().copied(), every_us);
+        let large = total / (64 << 20);
+        assert!(files.iter().all(|file| file.bytes < 128 << 20));
         assert!(
-            files.len() as u64 <= 2 * large + 48,
+            files.len() as u64 <= 2 * large + 48 + young,
             "{} files of {total} bytes",
             files.len()
         );
@@ -132,6 +166,31 @@ mod tests {
             "{written} bytes written for {total}"
         );
         assert!(files.is_sorted_by(|first, second| first.last + 1 == second.base));
+    }
+
+    #[test]
+    fn files_younger_than_a_minute_are_as_they_were_sealed() {
+        let (files, _) = sealed([1 << 10; 1_000], 1_000_000);
+
+        let young = &files[files.len() - 60..];
+        assert!(young.iter().all(|file| file.base == file.last));
+        assert_eq!(young[0].base, 940);
+        assert!(files.len() < 100, "{} files", files.len());
+    }
+
+    #[test]
+    fn files_of_unknown_age_are_young() {
+        let file = |offset| SealedFile {
+            base: offset,
+            last: offset,
+            bytes: 1 << 10,
+            ..SealedFile::default()
+        };
+        let files: Vec<_> = (0..272).map(file).collect();
+
+        assert_eq!(mergeable(&files[..256], 0, limits(u64::MAX)), None);
+        // There are too many of them.
+        assert_eq!(mergeable(&files, 0, limits(u64::MAX)), Some(0..16));
     }
 
     #[test]

@@ -99,15 +99,14 @@ fn open_from(
         .folder(STREAMS, FolderAccess::Passage(group))
         .map_err(failed)?;
     let mut found = find(&*root, options)?;
+    let next_id = index.streams.next_stream();
     let mut opening = Opening {
         write,
         index,
         is_restored,
+        next_id,
     };
-    let mut streams = Vec::new();
-    for found in &mut found {
-        streams.push(opening.stream(found)?);
-    }
+    let streams = opening.streams(&mut found)?;
     if is_restored {
         files
             .remove(RESTORED)
@@ -123,6 +122,20 @@ struct Opening<'o, 'w> {
     write: &'o mut Write<'w>,
     index: &'o mut Index,
     is_restored: bool,
+    /// The number of the next new stream.
+    next_id: u32,
+}
+
+/// A stream that can be opened.
+struct Prepared {
+    identity: StreamIdentity,
+    files: SealedFiles,
+    holds: Holds,
+    tier: Option<Arc<StreamTier>>,
+    /// Number and epoch in the log.
+    known: Option<(u32, u64)>,
+    /// Whether a new epoch begins, so that the objects must be taken over.
+    has_new_epoch: bool,
 }
 
 /// The files of a stream and its file index.
@@ -133,16 +146,35 @@ struct SealedFiles {
     is_logged: bool,
 }
 
+impl SealedFiles {
+    /// Whether the index names objects.
+    fn has_objects(&self) -> bool {
+        self.sealed.objects().next().is_some()
+    }
+}
+
 /// The file index, the holds, the URL of the objects, and the object storage that is configured.
 type Kept = (FileIndex, Holds, Option<String>, Option<Arc<StreamTier>>);
 
 impl Opening<'_, '_> {
-    fn stream(&mut self, found: &mut Found) -> Result<Stream, StoreError> {
+    /// Opens all streams. What can be refused is refused before the first one takes its objects over.
+    fn streams(&mut self, found: &mut [Found]) -> Result<Vec<Stream>, StoreError> {
+        let prepared = found.iter_mut().map(|found| self.prepare(found));
+        let prepared: Vec<Prepared> = prepared.collect::<Result<_, _>>()?;
+        let found = found.iter().zip(prepared);
+        found
+            .map(|(found, prepared)| self.stream(found, prepared))
+            .collect()
+    }
+
+    /// Reads what a stream has. Objects are not taken over yet, unless its folder is lost: then it is restored.
+    fn prepare(&mut self, found: &mut Found) -> Result<Prepared, StoreError> {
         let store = uuid(self.index.store());
         let before = self.index.streams.find(&found.name);
         let before = before.map_or(0, |(_, known)| known.epoch);
-        restore(found, &store, self.index.streams.next_stream(), before)?;
-        let mut identity = identify(self.index, found, &store)?;
+        restore(found, &store, self.next_id, before)?;
+        let mut identity = identify(self.index, found, &store, self.next_id)?;
+        self.next_id = self.next_id.max(identity.id.saturating_add(1));
         let files = self.histories(found, &identity)?;
         let holds: Holds = manifest::read(&*found.folder, HOLDS)?.unwrap_or_default();
         let is_new = found.identity.is_none();
@@ -153,9 +185,40 @@ impl Opening<'_, '_> {
             identity.epoch = identity.epoch.max(epoch);
         }
         let tier = tier_of(found, &files.histories);
-        if !is_new && (self.is_restored || !is_known || self.is_behind(&identity, &files, &holds)) {
+        let has_new_epoch =
+            !is_new && (self.is_restored || !is_known || self.is_behind(&identity, &files, &holds));
+        if has_new_epoch {
             identity.epoch += 1;
-            claim(tier.as_deref(), &identity, &files.sealed)?;
+            if let Some(tier) = &tier {
+                tier_owner::look(tier, &identity, files.has_objects())?;
+            }
+        }
+        Ok(Prepared {
+            identity,
+            files,
+            holds,
+            tier,
+            known,
+            has_new_epoch,
+        })
+    }
+
+    /// Opens a stream. If a new epoch begins, it takes the objects over first: if the folder is an older copy, the rows
+    /// behind its end are in object storage only, and the next files here would replace them there.
+    ///
+    /// If this fails for a stream, those before it have taken their objects over and have a new epoch. The next start
+    /// goes on: it gives them one more epoch, of which no reader has seen the one before.
+    fn stream(&mut self, found: &Found, prepared: Prepared) -> Result<Stream, StoreError> {
+        let Prepared {
+            identity,
+            files,
+            holds,
+            tier,
+            known,
+            has_new_epoch,
+        } = prepared;
+        if has_new_epoch && let Some(tier) = &tier {
+            tier_owner::claim(tier, &identity, files.has_objects())?;
         }
         self.record(&identity, known, &files.histories)?;
         if found.identity.as_ref() != Some(&identity) {
@@ -200,6 +263,10 @@ impl Opening<'_, '_> {
                 partition,
                 sealed: logged.max(indexed).max(earliest),
                 is_read_only: false,
+                has_tier: found
+                    .definition
+                    .as_ref()
+                    .is_some_and(|known| known.tier.is_some()),
             };
             let folder = Arc::clone(&data);
             histories.push(History::open(folder, names, known, earliest, &expected)?);
@@ -318,23 +385,6 @@ fn tier_of(found: &Found, histories: &[History]) -> Option<Arc<StreamTier>> {
     let options = found.definition.as_ref()?.tier.clone()?;
     let ends = histories.iter().map(History::sealed_end).collect();
     Some(Arc::new(StreamTier::new(&found.name, options, ends)))
-}
-
-/// Takes the objects of a stream over, before a new epoch begins: if the folder is an older copy, the rows behind its
-/// end are in object storage only, and the next files here would replace them there.
-///
-/// # Errors
-///
-/// The folder is older than the objects; object storage does not answer.
-fn claim(
-    tier: Option<&StreamTier>,
-    identity: &StreamIdentity,
-    sealed: &Sealed,
-) -> Result<(), StoreError> {
-    let Some(tier) = tier else {
-        return Ok(());
-    };
-    tier_owner::claim(tier, identity, sealed.objects().next().is_some()).map(|_| ())
 }
 
 fn key_and_seed(identity: &StreamIdentity) -> Result<(PartitionKey, u64), StoreError> {

@@ -172,18 +172,25 @@ impl Streams {
     ///
     /// # Errors
     ///
-    /// [`StreamError::Unknown`].
+    /// [`StreamError::Unknown`]; [`StreamError::Remote`] if there is only the object, and it cannot be read.
     pub fn object(&self, name: &str, file: &str) -> Result<Option<Object>, StreamError> {
         let stream = self.stream(name)?;
-        let Some(tier) = &stream.tier else {
-            return Ok(None);
-        };
         let found = stream.partitions.iter().find_map(|partition| {
             let partition = lock(partition);
             let mut files = partition.history.files.iter();
             let found = files.find(|known| known.file == file && known.object.is_some());
             found.cloned()
         });
+        let Some(tier) = &stream.tier else {
+            let remote = found.filter(|found| found.is_remote);
+            return remote.map_or(Ok(None), |found| {
+                Err(StreamError::Remote {
+                    stream: name.to_owned(),
+                    file: found.file,
+                    url: stream.tier_url.clone().unwrap_or_default(),
+                })
+            });
+        };
         let opened = found.and_then(|found| {
             let file = tier.open(&found).ok()?;
             let (name, bytes) = (found.object?, found.bytes);

@@ -219,11 +219,12 @@ impl Streams {
     ) -> Result<(), StoreError> {
         let _work = self.lock_work();
         for stream in &self.list {
+            let is_dated = date(stream, now_us);
             for number in 0..stream.identity.partitions {
-                self.merge(stream, number, commit)?;
+                self.merge(stream, number, now_us, commit)?;
             }
             stream.shorten_holds(now_us / 1_000)?;
-            retain(stream, now_us, self.limits().grace.as_millis())?;
+            retain(stream, now_us, self.limits().grace.as_millis(), is_dated)?;
             remove_due(stream, now_us / 1_000)?;
         }
         Ok(())
@@ -234,13 +235,11 @@ impl Streams {
         &self,
         stream: &Stream,
         number: u16,
+        now_us: u64,
         commit: &mut CommitFn<'_>,
     ) -> Result<(), StoreError> {
         let history = history_of(stream, number);
-        let limits = MergeLimits {
-            bytes: self.limits().merged_bytes,
-            longest: stream.retention_age.map(|age| age / MERGED_PART),
-        };
+        let limits = self.merge_limits(stream, now_us);
         let Some((range, told)) = mergeable(stream, &history, limits)? else {
             return Ok(());
         };
@@ -267,6 +266,15 @@ impl Streams {
             .splice(range, [merged]);
         stream.write_index()?;
         history.remove(&old)
+    }
+
+    fn merge_limits(&self, stream: &Stream, now_us: u64) -> MergeLimits {
+        let young_us = u64::try_from(self.limits().merge_age.as_micros()).unwrap_or(u64::MAX);
+        MergeLimits {
+            bytes: self.limits().merged_bytes,
+            longest: stream.retention_age.map(|age| age / MERGED_PART),
+            sealed_until_us: now_us.saturating_sub(young_us),
+        }
     }
 
     fn count_file(&self) {
@@ -328,11 +336,15 @@ fn history_of(stream: &Stream, number: u16) -> History {
 }
 
 /// Raises the earliest offset where files are too old or too large in total. The files stay for the grace period, for
-/// consumers that have begun to read them.
-fn retain(stream: &Stream, now_us: u64, grace_ms: u128) -> Result<(), StoreError> {
+/// consumers that have begun to read them. `is_changed`: the index is to be written in any case.
+fn retain(
+    stream: &Stream,
+    now_us: u64,
+    grace_ms: u128,
+    mut is_changed: bool,
+) -> Result<(), StoreError> {
     let grace_ms = u64::try_from(grace_ms).unwrap_or(u64::MAX);
     let gone_ms = (now_us / 1_000).saturating_add(grace_ms);
-    let mut is_changed = date(stream, now_us);
     while let Some(number) = surplus(stream, now_us) {
         let mut partition = lock(&stream.partitions[number]);
         let file = partition.history.files.remove(0);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -49,6 +49,8 @@ pub struct StreamLimits {
     pub row_bytes: usize,
     /// Size in bytes of a file that is not merged any more.
     pub merged_bytes: u64,
+    /// Age from which on a sealed file may be merged; files of a partition that has many of them are merged earlier.
+    pub merge_age: Duration,
     /// How long a file stays after retention has given it up.
     pub grace: Duration,
 }
@@ -63,6 +65,7 @@ impl Default for StreamLimits {
             log_bytes: 1 << 30,
             row_bytes: MAX_ROW_BYTES,
             merged_bytes: 64 << 20,
+            merge_age: Duration::from_secs(60),
             grace: Duration::from_secs(3_600),
         }
     }
@@ -101,6 +104,8 @@ pub struct Streams {
     refused_rows: AtomicU64,
     /// Locked while files are written or removed.
     pub(super) work: Mutex<()>,
+    /// Whether the thread that uploads was left behind by a stop; changed while `work` is locked.
+    pub(super) are_tiers_left: AtomicBool,
     /// Notified when memory for rows becomes free.
     has_room: (Mutex<()>, Condvar),
 }
@@ -165,6 +170,7 @@ impl Streams {
             files: AtomicU64::new(0),
             refused_rows: AtomicU64::new(0),
             work: Mutex::default(),
+            are_tiers_left: AtomicBool::new(false),
             has_room: (Mutex::default(), Condvar::new()),
         }
     }

@@ -60,7 +60,8 @@ pub trait Objects: fmt::Debug + Send + Sync {
     /// Those of the store.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Ends the calls that run; later ones fail.
+    /// Ends the calls that run, if that is possible; later ones fail, and a call that cannot be ended changes no object when
+    /// it goes on.
     fn close(&self);
 }
 

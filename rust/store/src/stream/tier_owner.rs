@@ -16,6 +16,23 @@ pub(super) fn claim(
     identity: &StreamIdentity,
     has_objects: bool,
 ) -> Result<Sealed, StoreError> {
+    let (owner, published) = look(tier, identity, has_objects)?;
+    if owner.as_ref() != Some(identity) {
+        own(tier, identity)?;
+    }
+    Ok(published)
+}
+
+/// Reads the owner and the index in object storage, if `identity` may take the objects over; changes nothing.
+///
+/// # Errors
+///
+/// As of [`claim`].
+pub(super) fn look(
+    tier: &StreamTier,
+    identity: &StreamIdentity,
+    has_objects: bool,
+) -> Result<(Option<StreamIdentity>, Sealed), StoreError> {
     let owner = owner(tier, identity)?;
     if owner.is_none() && has_objects {
         let problem = format!(
@@ -36,10 +53,7 @@ pub(super) fn claim(
             return Err(wrong(&identity.name, &problem));
         }
     }
-    if owner.as_ref() != Some(identity) {
-        own(tier, identity)?;
-    }
-    Ok(published)
+    Ok((owner, published))
 }
 
 /// Checks that the objects still belong to `identity`, which has claimed them.

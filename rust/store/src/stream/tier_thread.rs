@@ -17,10 +17,23 @@ const TICK: Duration = Duration::from_secs(1);
 /// The longest pause after an error.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
+/// The longest that a stop waits for a call to the store: those to a mounted folder cannot be ended.
+const STOP_LIMIT: Duration = Duration::from_secs(2);
+
 /// Handle of the thread.
 pub(crate) struct TierThread {
     streams: Arc<Streams>,
-    running: Mutex<Option<(Sender<()>, JoinHandle<()>)>>,
+    shared: Arc<LogShared>,
+    running: Mutex<Option<RunningTier>>,
+}
+
+/// The thread while it runs.
+struct RunningTier {
+    /// Dropped to end it.
+    end: Sender<()>,
+    /// Disconnected when it has ended.
+    ended: Receiver<()>,
+    thread: JoinHandle<()>,
 }
 
 impl fmt::Debug for TierThread {
@@ -39,26 +52,43 @@ impl TierThread {
             return Ok(None);
         }
         let (sender, end) = channel();
+        let (ending, ended) = channel();
         let on_panic = Arc::clone(shared).stop_on_panic();
         let (moved, observed) = (Arc::clone(streams), Arc::clone(shared));
-        let run = move || run(&moved, &observed, &end);
+        let run = move || {
+            let _ending: Sender<()> = ending;
+            run(&moved, &observed, &end);
+        };
         let thread = mqttcore_panics::spawn("mqttcore-tier", on_panic, run);
         let thread =
             thread.map_err(|error| StoreError::io("start the thread of", "tier", error))?;
         Ok(Some(Self {
             streams: Arc::clone(streams),
-            running: Mutex::new(Some((sender, thread))),
+            shared: Arc::clone(shared),
+            running: Mutex::new(Some(RunningTier {
+                end: sender,
+                ended,
+                thread,
+            })),
         }))
     }
 
-    /// Ends the thread, also if the store does not answer.
+    /// Ends the thread. If the store does not answer, the thread is left behind: it changes nothing any more, here or in
+    /// the store, when the call returns.
     pub(crate) fn stop(&self) {
-        if let Some((sender, thread)) = lock(&self.running).take() {
-            drop(sender);
-            self.streams.close_tiers();
-            // After a panic the files are still here.
-            let _ = thread.join();
+        let Some(running) = lock(&self.running).take() else {
+            return;
+        };
+        drop(running.end);
+        self.streams.close_tiers();
+        if running.ended.recv_timeout(STOP_LIMIT) == Err(RecvTimeoutError::Timeout) {
+            for (stream, error) in self.streams.leave_tiers(STOP_LIMIT) {
+                self.shared.tiered(&stream, Some(&error));
+            }
+            return;
         }
+        // After a panic the files are still here.
+        let _ = running.thread.join();
     }
 }
 

@@ -6,6 +6,9 @@
 
 use std::collections::HashSet;
 use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, TryLockError};
+use std::time::Duration;
 
 use crate::error::StoreError;
 use crate::stream::manifest::{self, ALIASES, SEALED, Sealed, SealedFile};
@@ -45,6 +48,41 @@ impl Streams {
         for tier in self.list.iter().filter_map(|stream| stream.tier.as_ref()) {
             tier.options.objects.close();
         }
+    }
+
+    /// Has a thread that is in a call to an object store change nothing here when the call returns. Returns the streams
+    /// whose stores did not answer within `limit`, and an error for each.
+    pub(crate) fn leave_tiers(&self, limit: Duration) -> Vec<(String, StoreError)> {
+        let work = self.lock_work();
+        // ORDERING: written and read under the lock.
+        self.are_tiers_left.store(true, Ordering::Relaxed);
+        drop(work);
+        let mut left = Vec::new();
+        for stream in &self.list {
+            let Some(tier) = &stream.tier else {
+                continue;
+            };
+            // Its thread keeps it locked while it moves the files of the stream.
+            if matches!(tier.state.try_lock(), Err(TryLockError::WouldBlock)) {
+                let seconds = limit.as_secs();
+                let text = format!(
+                    "the broker stops, and a call did not end within {seconds} s: it is not waited for. The next start \
+                     goes on"
+                );
+                let error = io::Error::new(io::ErrorKind::TimedOut, text);
+                let error = tier.failed("use", "data", error);
+                left.push((stream.identity.name.clone(), error));
+            }
+        }
+        left
+    }
+
+    /// Locks `work` for a change by the thread that uploads; `None` if a stop did not wait for it: another process may
+    /// have the folder by now.
+    fn lock_tier_work(&self) -> Option<MutexGuard<'_, ()>> {
+        let work = self.lock_work();
+        // ORDERING: written and read under the lock.
+        (!self.are_tiers_left.load(Ordering::Relaxed)).then_some(work)
     }
 
     /// Status of the object storage of each stream that has it, for operators.
@@ -112,8 +150,7 @@ impl Streams {
                 break;
             }
         }
-        if is_marked {
-            let _work = self.lock_work();
+        if is_marked && let Some(_work) = self.lock_tier_work() {
             stream.write_index()?;
         }
         told
@@ -152,7 +189,9 @@ impl Streams {
         if !surplus.is_empty() {
             tier_owner::check(tier, &stream.identity)?;
         }
-        let _work = self.lock_work();
+        let Some(_work) = self.lock_tier_work() else {
+            return Ok(());
+        };
         let is_changed = !surplus.is_empty();
         let grace_ms = u64::try_from(tier.options.grace.as_millis()).unwrap_or(u64::MAX);
         let gone_ms = (now_us / 1_000).saturating_add(grace_ms);

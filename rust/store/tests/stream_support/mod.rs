@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
@@ -12,7 +13,9 @@ use bytes::Bytes;
 use mqttcore_store::faults::Disk;
 use mqttcore_store::files::{Files, FolderAccess};
 use mqttcore_store::record::{MessageRecord, Record, RowRefsBuf, Streamed};
-use mqttcore_store::stream::{Bounds, Definition, KeptTime, StreamError, StreamOptions, Streams};
+use mqttcore_store::stream::{
+    Bounds, Definition, KeptTime, StreamError, StreamLimits, StreamOptions, Streams,
+};
 use mqttcore_store::{
     Batch, Durability, SimulatedStore, SpacePolicy, Store, StoreError, StoreOptions, Ticket,
 };
@@ -32,7 +35,11 @@ pub fn definition(name: &str, partitions: u16) -> Definition {
 pub fn options(definitions: &[Definition]) -> StreamOptions {
     StreamOptions {
         definitions: definitions.to_vec(),
-        ..StreamOptions::default()
+        limits: StreamLimits {
+            // Files are merged when a test says so, however young they are.
+            merge_age: Duration::ZERO,
+            ..StreamLimits::default()
+        },
     }
 }
 
