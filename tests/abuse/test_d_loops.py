@@ -150,7 +150,8 @@ def test_d23_hooks_do_not_see_what_a_plugin_publishes(
 
     one.publish("again/x", b"x", qos=1)
 
-    assert [watch.receive_publish().payload for _ in range(2)] == [b"again", b"x"]
+    payloads = [watch.receive_publish().payload for _ in range(2)]  # in any order: two shards
+    assert sorted(payloads) == [b"again", b"x"]
     watch.ping()
     assert plugin.seen == ["again/x"]
 
