@@ -111,6 +111,11 @@ class Outcome:
         """The part of the memory of before that did not come back."""
         return self.after_bytes / max(1, self.before_bytes) - 1
 
+    def add_memory(self, after_bytes: int) -> None:
+        """Notes the memory after one more attack; that after the attacks before is compared."""
+        self.before_bytes = max(self.before_bytes, self.after_bytes)
+        self.after_bytes = after_bytes
+
     @property
     def is_held(self) -> bool:
         """Whether all goals are met."""
@@ -166,7 +171,7 @@ def run(
         outcome.start_bytes = resident_bytes(broker.pid)
         logins(crowd, attacked, 1)  # from here on the address is known
         if has_memory:
-            outcome.before_bytes = attack_again()
+            outcome.add_memory(attack_again())
         with Wire(port) as figures, Wire(port, version=4) as beside:
             figures.connect(unique("figures"))
             figures.subscribe("$SYS/broker/#")
@@ -189,11 +194,10 @@ def run(
                 outcome.cpu_s = cpu_s(broker.pid) - began
         end_sessions(attack, port)
         if has_memory:
-            outcome.after_bytes = settled_bytes(broker.pid)
+            outcome.add_memory(settled_bytes(broker.pid))
             for _ in range(REPEATS - 1):
                 if outcome.growth > GOAL_GROWTH:
-                    outcome.before_bytes = max(outcome.before_bytes, outcome.after_bytes)
-                    outcome.after_bytes = attack_again()
+                    outcome.add_memory(attack_again())
         with attacking(attack, attacked) as attacker:
             begin(attacker)
             time.sleep(storm_s)

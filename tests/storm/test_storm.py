@@ -67,3 +67,17 @@ def test_memory_that_does_not_come_back_is_not_held() -> None:
         found = Outcome(attack="", calm_ms=quick, storm_ms=quick, stop_s=1.0)
         found.before_bytes, found.after_bytes = 100, after
         assert found.is_held is is_held
+
+
+def test_memory_that_grows_with_each_attack_is_not_held() -> None:
+    quick = [1.0] * 100
+
+    for after, is_held in (
+        ((118, 126, 126), True),
+        ((118, 126, 118), True),
+        ((100, 106, 112), False),
+    ):
+        found = Outcome(attack="", calm_ms=quick, storm_ms=quick, stop_s=1.0)
+        for each in after:
+            found.add_memory(each)
+        assert found.is_held is is_held

@@ -21,13 +21,7 @@ def add_comparison(command: argparse.ArgumentParser) -> None:
         metavar="HOST[:PORT]",
         help="measure this broker and that of -h in turn, and print the ratios",
     )
-    group.add_argument(
-        "--rounds",
-        type=positive,
-        default=3,
-        metavar="COUNT",
-        help="with --against: measurements of each broker (default: 3)",
-    )
+    add_count(group, "--rounds", 3, "with --against: measurements of each broker")
 
 
 def add_pairs(command: argparse.ArgumentParser) -> None:
@@ -60,7 +54,8 @@ def add_conn(command: argparse.ArgumentParser) -> None:
     """Adds the options of `bench conn`."""
     add_count(command, "--clients", 100, "number of connections")
     add_schedule(command, "connections per second")
-    add_window(command, "connections that are being made at a time, also with --rate", 10)
+    words = "connections that are being made at a time, also with --rate"
+    add_count(command, "--window", 10, words)
     command.add_argument(
         "--hold",
         type=seconds,
@@ -90,10 +85,10 @@ def add_retained(command: argparse.ArgumentParser) -> None:
 
 
 def add_count(
-    command: argparse.ArgumentParser, name: str, default: int, words: str, *, dest: str = ""
+    to: argparse._ActionsContainer, name: str, default: int, words: str, *, dest: str = ""
 ) -> None:
     """Adds an option with a number."""
-    command.add_argument(
+    to.add_argument(
         name,
         type=positive,
         default=default,
@@ -116,8 +111,7 @@ def add_schedule(command: argparse.ArgumentParser, words: str) -> None:
 
 def add_window(command: argparse.ArgumentParser, words: str, default: int) -> None:
     """Adds the window of a load without a rate."""
-    is_for_both = "--rate" in words
-    add_count(command, "--window", default, words if is_for_both else f"without --rate: {words}")
+    add_count(command, "--window", default, f"without --rate: {words}")
 
 
 def add_messages(command: argparse.ArgumentParser) -> None:

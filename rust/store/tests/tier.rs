@@ -544,14 +544,18 @@ fn a_file_that_cannot_be_uploaded_is_told_and_holds_no_other_one() {
     check(&log, &first, &objects);
 }
 
+/// Seals three files, which have objects from then on, and closes the store.
+fn seal_and_upload(disk: &Disk, options: &StreamOptions) {
+    let log = Log::open(disk, options).unwrap();
+    seal(&log, 3).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+}
+
 #[test]
 fn a_file_that_was_damaged_here_is_read_from_its_object() {
     let (disk, objects) = (disk(), Arc::new(Memory::default()));
     let options = changed(&tiered(&objects), |tier| tier.local_age = None);
-    let log = Log::open(&disk, &options).unwrap();
-    seal(&log, 3).unwrap();
-    log.store.tier(log.now_us()).unwrap();
-    drop(log);
+    seal_and_upload(&disk, &options);
     let damaged = file_here(&disk, 1);
     disk.corrupt(&damaged, |content| content.truncate(100));
 
@@ -579,10 +583,7 @@ fn forget_columns(disk: &Disk) {
 fn a_file_that_cannot_be_read_is_read_from_its_object_or_the_start_fails() {
     let (disk, objects) = (disk(), Arc::new(Memory::default()));
     let tiered = changed(&tiered(&objects), |tier| tier.local_age = None);
-    let log = Log::open(&disk, &tiered).unwrap();
-    seal(&log, 3).unwrap();
-    log.store.tier(log.now_us()).unwrap();
-    drop(log);
+    seal_and_upload(&disk, &tiered);
     forget_columns(&disk);
     let bad = file_here(&disk, 1);
     disk.make_unreadable(&bad);
@@ -601,10 +602,7 @@ fn a_file_that_cannot_be_read_is_read_from_its_object_or_the_start_fails() {
 fn without_object_storage_a_damaged_file_stays_and_its_object_is_not_forgotten() {
     let (disk, objects) = (disk(), Arc::new(Memory::default()));
     let tiered = changed(&tiered(&objects), |tier| tier.local_age = None);
-    let log = Log::open(&disk, &tiered).unwrap();
-    seal(&log, 3).unwrap();
-    log.store.tier(log.now_us()).unwrap();
-    drop(log);
+    seal_and_upload(&disk, &tiered);
     let damaged = file_here(&disk, 1);
     disk.corrupt(&damaged, |content| content.truncate(100));
 
