@@ -193,10 +193,11 @@ def work(_: Scene) -> None:
 
 
 def thread(scene: Scene) -> None:
-    """This process, which is the broker's, has a thread more."""
+    """This process, which is the broker's, has more threads than may end meanwhile."""
     ended = threading.Event()
-    threading.Thread(target=ended.wait, args=(30,)).start()
     scene.at_end(ended.set)
+    for _ in range(100):
+        threading.Thread(target=ended.wait, args=(30,)).start()
 
 
 def takeover(scene: Scene) -> None:
