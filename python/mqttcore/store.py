@@ -69,10 +69,10 @@ def parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=words, description=words)
         command.add_argument("directory", type=pathlib.Path, metavar="DIR", help="data folder")
         command.set_defaults(run=run)
-        if name != "dump":
-            command.add_argument(
-                "--json", action="store_true", help="print JSON; it is printed without, too"
-            )
+        words = "print JSON; it is printed without, too"
+        if name == "dump":
+            words = "print a JSON object for each record"
+        command.add_argument("--json", action="store_true", help=words)
         if name == "backup":
             command.add_argument("to", type=pathlib.Path, metavar="TO", help="folder of the copy")
         if name == "repair":
@@ -115,8 +115,16 @@ def seal(options: argparse.Namespace) -> int:
 
 def dump(options: argparse.Namespace) -> int:
     """Prints every record."""
-    store_dump(options.directory, print)
+    if options.json:
+        store_dump(options.directory, tell_record, as_fields=True)
+    else:
+        store_dump(options.directory, print)
     return 0
+
+
+def tell_record(fields: dict[str, object]) -> None:
+    """Prints a record as one line of JSON."""
+    print(json.dumps(fields))
 
 
 def backup(options: argparse.Namespace) -> int:

@@ -1,7 +1,7 @@
-"""`mqttcore keys new|list|revoke FILE`: the file with the keys of the HTTP API.
+"""`mqttcore keys add|list|revoke FILE`: the file with the keys of the HTTP API.
 
 The broker reads the file again within seconds; it need not run. The file has the SHA-256 of each
-secret; the secret itself is printed once, by ``new``.
+secret; the secret itself is printed once, by ``add``.
 
 Exit status: 0 all is well, 1 it cannot be done, or there is no such key, 2 the command line is
 wrong.
@@ -60,11 +60,12 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = made.add_subparsers(required=True, metavar="COMMAND")
     for name, run, words in (
-        ("new", new, "add a key and print its secret"),
+        ("add", add, "add a key and print its secret"),
         ("list", show, "print the keys, without secrets"),
         ("revoke", revoke, "remove a key"),
     ):
-        command = commands.add_parser(name, help=words, description=words)
+        aliases = ("new",) if name == "add" else ()
+        command = commands.add_parser(name, help=words, description=words, aliases=aliases)
         command.add_argument(
             "file", type=pathlib.Path, metavar="FILE", help="the keys_file of [http]"
         )
@@ -72,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
         command.set_defaults(run=run)
         if name != "list":
             command.add_argument("name", metavar="NAME", help="name of the key")
-        if name == "new":
+        if name == "add":
             add_rights(command)
     return made
 
@@ -108,7 +109,7 @@ def day(text: str) -> datetime.date:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}; a date is as 2030-01-31") from error
 
 
-def new(options: argparse.Namespace) -> str:
+def add(options: argparse.Namespace) -> str:
     """Adds a key; returns its secret."""
     keys = read(options.file)
     name: str = options.name
