@@ -165,8 +165,8 @@ fn address(client: &ClientSummary) -> Option<SocketAddr> {
 }
 
 /// Bytes of the connections of these clients.
-async fn count_bytes(state: &ApiState, clients: &[ClientSummary]) -> Result<Counted, Problem> {
-    let config = state.broker.config().await?;
+fn count_bytes(state: &ApiState, clients: &[ClientSummary]) -> Result<Counted, Problem> {
+    let config = state.broker.config()?;
     let ports = config
         .listeners
         .iter()
@@ -362,7 +362,7 @@ async fn list(
     let page = state.broker.list_clients(query).await?;
     let next = next_of(&page, order);
     let bytes = if has_bytes {
-        count_bytes(&state, &page.clients).await?
+        count_bytes(&state, &page.clients)?
     } else {
         Counted::new()
     };
@@ -384,7 +384,7 @@ async fn one(
 ) -> Result<Json<ClientInfo>, Problem> {
     let client = state.broker.client(&id).await?;
     let client = client.ok_or_else(|| Problem::no_client(&id))?;
-    let bytes = count_bytes(&state, std::slice::from_ref(&client)).await?;
+    let bytes = count_bytes(&state, std::slice::from_ref(&client))?;
     Ok(Json(ClientInfo::new(client, &bytes)))
 }
 
