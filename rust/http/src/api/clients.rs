@@ -63,6 +63,9 @@ struct ClientInfo {
     latency: Option<Latency>,
     /// Null if no messages wait, or it is not connected.
     waits_for: Option<WaitsFor>,
+    /// Limits because of which it is not read now, or gets no retained messages: `messages`, `bytes`, `control_packets` and
+    /// `retained_bytes` a second, or `memory`.
+    held_back_by: Vec<&'static str>,
     will_topic: Option<String>,
     /// The hook or the listener that gave its permissions; null if it has not connected since the start.
     granted_by: Option<String>,
@@ -143,6 +146,11 @@ impl ClientInfo {
             rates,
             latency,
             waits_for,
+            held_back_by: client
+                .held_back_by
+                .iter()
+                .map(|limit| limit.name())
+                .collect(),
             will_topic: client.will_topic.map(|topic| topic.to_string()),
             granted_by: client.granted_by.map(|hook| hook.to_string()),
             certificate: client.certificate.map(|shown| shown.subject.to_string()),
