@@ -457,7 +457,6 @@ mod tests {
     use mqttcore_store::MemoryStore;
 
     use super::*;
-    use crate::config::Config;
     use crate::durability::ack_queue::{AckQueues, Continuation};
     use crate::shard::{EngineParts, EngineState};
 
@@ -497,7 +496,7 @@ mod tests {
             log: Some(Arc::clone(&log)),
             ..EngineParts::default()
         };
-        let engine = Arc::new(EngineState::new(&Config::default(), 3, 1, kept));
+        let engine = Arc::new(EngineState::new(&Arc::default(), 3, 1, kept));
         let events: Arc<dyn StoreEvents> = engine.clone();
         log.serve(&events);
         let notifier = ShardNotifier(Arc::downgrade(&log));
