@@ -116,7 +116,8 @@ def test_a_ca_file_that_cannot_be_used_is_named(run: Run, tmp_path: pathlib.Path
 
     none = run("streams", "--url", "https://h", "--cafile", empty)
     plain = run("streams", "--url", "http://h", "--cafile", empty)
+    folder = run("ban", "list", tmp_path, "--cafile", empty)
 
-    assert (none.status, plain.status) == (2, 2)
+    assert (none.status, plain.status, folder.status) == (2, 2, 2)
     assert f"--cafile {empty}: there is no certificate in it" in none.error
     assert "--cafile needs --url https://HOST:PORT" in plain.error
