@@ -276,6 +276,10 @@ impl Connection {
             self.handle_batch(unread.batch())?;
             return Ok(Poll::Ready(()));
         }
+        if self.transport.is_quiet() {
+            self.link.is_unread.set(false);
+            return Ok(Poll::Pending);
+        }
         let may_keep = self.shard.config().may_keep(self.client.durability.get());
         if self.link.pace.get() == Pace::Held
             || self.outbox_len() >= READ_BELOW_BYTES

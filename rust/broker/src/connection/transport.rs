@@ -5,7 +5,8 @@
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
 
-use tokio::io::ReadBuf;
+use tokio::io::{Interest, ReadBuf};
+use tokio::task::coop::has_budget_remaining;
 
 use crate::clients::outbox::Outbox;
 use crate::connection::socket::{DetachedSocket, ReadBytes, ReadEnd, Socket, WrittenBytes};
@@ -13,7 +14,11 @@ use crate::connection::websocket::{Framing, WebSocket};
 
 /// A transport on the shard that reads and writes it.
 pub(crate) enum Transport {
-    Stream(Socket),
+    Stream {
+        socket: Socket,
+        /// The last read found nothing: the runtime wakes the task when there is something to read.
+        is_watched: bool,
+    },
     /// Boxed, so that a plain connection does not need the space.
     WebSocket(Box<WebSocket>),
 }
@@ -46,6 +51,27 @@ pub(crate) struct DetachedTransport {
 }
 
 impl Transport {
+    /// A transport without frames.
+    pub(crate) fn stream(socket: Socket) -> Self {
+        Self::Stream {
+            socket,
+            is_watched: false,
+        }
+    }
+
+    /// Whether a read would find nothing, as the last one did: the runtime has seen no input since, and wakes the task
+    /// when it does. Asked first, it saves the turns of a client that only receives an attempt to read.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let Self::Stream {
+            socket: Socket::Plain(tcp),
+            is_watched: true,
+        } = self
+        else {
+            return false;
+        };
+        tcp.try_io(Interest::READABLE, || Ok(())).is_err()
+    }
+
     /// Reads once into `bytes`.
     pub(crate) fn poll_read(
         &mut self,
@@ -53,7 +79,12 @@ impl Transport {
         bytes: &mut [u8],
     ) -> Poll<Result<ReadBytes, ReadEnd>> {
         match self {
-            Self::Stream(socket) => socket.poll_read(cx, bytes),
+            Self::Stream { socket, is_watched } => {
+                let read = socket.poll_read(cx, bytes);
+                // A task that has used up its budget waits for its next turn, and not for the socket.
+                *is_watched = read.is_pending() && has_budget_remaining();
+                read
+            }
             Self::WebSocket(socket) => socket.poll_read(cx, bytes),
         }
     }
@@ -65,7 +96,7 @@ impl Transport {
         outbox: &Outbox,
     ) -> Poll<io::Result<WrittenBytes>> {
         match self {
-            Self::Stream(socket) => poll_send(socket, cx, outbox),
+            Self::Stream { socket, .. } => poll_send(socket, cx, outbox),
             Self::WebSocket(socket) => socket.poll_write(cx, outbox),
         }
     }
@@ -73,7 +104,7 @@ impl Transport {
     /// Heap size in bytes beyond that of a plain TCP connection.
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
-            Self::Stream(socket) => socket.heap_bytes(),
+            Self::Stream { socket, .. } => socket.heap_bytes(),
             Self::WebSocket(socket) => socket.heap_bytes(),
         }
     }
@@ -81,7 +112,7 @@ impl Transport {
     /// Whether bytes besides those of the outbox wait to be written.
     pub(crate) fn has_output(&self) -> bool {
         match self {
-            Self::Stream(socket) => socket.has_output(),
+            Self::Stream { socket, .. } => socket.has_output(),
             Self::WebSocket(socket) => socket.has_output(),
         }
     }
@@ -89,7 +120,7 @@ impl Transport {
     /// Whether the peer sent a Close frame that is not answered yet.
     pub(crate) fn must_answer_close(&self) -> bool {
         match self {
-            Self::Stream(_) => false,
+            Self::Stream { .. } => false,
             Self::WebSocket(socket) => socket.must_answer_close(),
         }
     }
@@ -99,7 +130,7 @@ impl Transport {
         let mut byte = [0; 1];
         let mut peeked = ReadBuf::new(&mut byte);
         let stream = match self {
-            Self::Stream(socket) => socket,
+            Self::Stream { socket, .. } => socket,
             Self::WebSocket(socket) => socket.socket_mut(),
         };
         let peeked = ready!(stream.tcp_mut().poll_peek(cx, &mut peeked));
@@ -109,7 +140,7 @@ impl Transport {
     /// Number of unsent bytes of the packet at the front of `outbox`, if a part of it was sent.
     pub(crate) fn begun(&self, outbox: &Outbox) -> usize {
         match self {
-            Self::Stream(_) => outbox.begun(),
+            Self::Stream { .. } => outbox.begun(),
             // Possibly only the header of the packet's frame was sent.
             Self::WebSocket(socket) => socket.begun(),
         }
@@ -118,7 +149,7 @@ impl Transport {
     /// The socket, and `last_bytes` as the last bytes for it.
     pub(crate) fn into_last(self, last_bytes: Vec<u8>) -> (Socket, Vec<u8>) {
         match self {
-            Self::Stream(socket) => (socket, last_bytes),
+            Self::Stream { socket, .. } => (socket, last_bytes),
             Self::WebSocket(socket) => socket.into_last(&last_bytes),
         }
     }
@@ -130,7 +161,7 @@ impl Transport {
     /// Errors of the runtime; the connection is then closed.
     pub(crate) fn detach(self) -> io::Result<DetachedTransport> {
         let (stream, framing) = match self {
-            Self::Stream(stream) => (stream, None),
+            Self::Stream { socket, .. } => (socket, None),
             Self::WebSocket(socket) => {
                 let (stream, framing) = socket.into_parts();
                 (stream, Some(Box::new(framing)))
@@ -146,7 +177,7 @@ impl DetachedTransport {
     fn attach(self) -> io::Result<Transport> {
         let stream = self.socket.attach()?;
         Ok(match self.framing {
-            None => Transport::Stream(stream),
+            None => Transport::stream(stream),
             Some(framing) => Transport::WebSocket(Box::new(WebSocket::new(stream, *framing))),
         })
     }
@@ -163,4 +194,82 @@ fn poll_send(
     let mut slices: [IoSlice<'_>; _] = Outbox::empty_slices();
     let count = outbox.fill(&mut slices);
     socket.poll_write_slices(cx, &slices[..count])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{Future, poll_fn};
+    use std::io::Write;
+    use std::net::TcpListener;
+    use std::pin::pin;
+
+    use tokio::net::TcpStream;
+    use tokio::task::coop::consume_budget;
+
+    use super::*;
+
+    /// A transport, and the client's end of it.
+    fn connected() -> (Transport, std::net::TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (tcp, _) = listener.accept().unwrap();
+        tcp.set_nonblocking(true).unwrap();
+        let tcp = TcpStream::from_std(tcp).unwrap();
+        (Transport::stream(Socket::Plain(tcp)), client)
+    }
+
+    /// Reads until nothing is left, as a turn does, and returns the number of bytes.
+    fn read_all(transport: &mut Transport, cx: &mut Context<'_>) -> usize {
+        let mut bytes = [0; 16];
+        let mut count = 0;
+        while let Poll::Ready(read) = transport.poll_read(cx, &mut bytes) {
+            count += read.expect("an open socket").raw;
+        }
+        count
+    }
+
+    fn block_on(work: impl Future<Output = ()>) {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_io().build().unwrap();
+        runtime.block_on(work);
+    }
+
+    #[test]
+    fn a_socket_is_quiet_from_a_read_of_nothing_until_input_wakes_its_task() {
+        block_on(async {
+            let (mut transport, mut client) = connected();
+            assert!(!transport.is_quiet(), "nobody has read");
+
+            for _ in 0..3 {
+                poll_fn(|cx| Poll::Ready(read_all(&mut transport, cx))).await;
+                assert!(transport.is_quiet());
+
+                client.write_all(b"ping").unwrap();
+                let read = poll_fn(|cx| {
+                    if transport.is_quiet() {
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(read_all(&mut transport, cx))
+                });
+                assert_eq!(read.await, 4, "the task was woken");
+            }
+        });
+    }
+
+    #[test]
+    fn a_socket_that_the_budget_kept_from_being_read_is_not_quiet() {
+        block_on(async {
+            let (mut transport, _client) = connected();
+            poll_fn(|cx| {
+                while has_budget_remaining() {
+                    let _ = pin!(consume_budget()).poll(cx);
+                }
+                assert_eq!(read_all(&mut transport, cx), 0);
+                Poll::Ready(())
+            })
+            .await;
+
+            assert!(!transport.is_quiet());
+        });
+    }
 }
