@@ -478,6 +478,6 @@ mod tests {
             size_of::<Connection>()
         );
         assert!(size_of::<Client>() <= 216, "{}", size_of::<Client>());
-        assert!(size_of::<Link>() <= 152, "{}", size_of::<Link>());
+        assert!(size_of::<Link>() <= 136, "{}", size_of::<Link>());
     }
 }
