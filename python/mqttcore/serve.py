@@ -46,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(DEFAULTS.read_text(encoding="utf-8"), end="")
         return 0
     _core.disable_core_files()  # they would contain the secrets of the configuration
+    _core.keep_freed_memory()
     try:
         broker = Broker(origin_of(options))
         settings = broker.settings

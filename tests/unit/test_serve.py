@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import platform
 import re
 import signal
 import socket
@@ -334,6 +335,34 @@ def test_a_broker_that_cannot_go_on_says_so_and_ends_with_a_status(
 
     assert done.returncode == status, done.stderr
     assert f"stopping, {says}" in done.stderr
+
+
+BURSTS = """
+import resource
+from mqttcore import serve
+
+def burst():
+    blocks = [bytes(2_048) + b"x" for _ in range(512)]
+    del blocks
+
+assert serve.main(["--check-config"]) == 0
+burst()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(100):
+    burst()
+print("faults", resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators have other rules")
+def test_memory_of_a_burst_is_kept_for_the_next_one() -> None:
+    done = subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, "-c", BURSTS], capture_output=True, text=True, timeout=30, check=True
+    )
+
+    faults = int(done.stdout.rsplit("faults", 1)[1])
+    # Without the thresholds (ADR 0130), each burst takes 256.
+    assert faults < 256
 
 
 SETTINGS = Settings(listeners=(Listener(address="127.0.0.1:0", anonymous=True),))

@@ -84,7 +84,7 @@ mod _core {
     #[pymodule_export]
     use super::plugin::{PyAsk, PyClient, PyClientCertificate, PyEvent, PyLogin};
     #[pymodule_export]
-    use super::process::disable_core_files;
+    use super::process::{disable_core_files, keep_freed_memory};
     #[cfg(feature = "streams")]
     #[pymodule_export]
     use super::publisher::PyPublisher;

@@ -7,7 +7,7 @@
 //! The crate is not a general-purpose allocator: it cannot resize, the alignment is at most [`ALIGNMENT`], and the
 //! caller of [`release`] has to know the size.
 //!
-//! [`give_back_freed`] is about the program's allocator instead (`docs/adr/0038`).
+//! [`give_back_freed`] and [`keep_freed`] are about the program's allocator instead (`docs/adr/0038`, `docs/adr/0130`).
 //!
 //! Under Miri each piece is a separate allocation, so that Miri finds uses after release. With `--cfg pooled` Miri runs
 //! the slab allocator itself (`make miri` does both).
@@ -25,7 +25,7 @@ mod freed;
 mod pages;
 mod pool;
 
-pub use freed::give_back_freed;
+pub use freed::{give_back_freed, keep_freed};
 pub use pages::prefer_huge;
 pub use pool::{ALIGNMENT, allocate, release, rounded, trim, used_bytes};
 
