@@ -412,3 +412,19 @@ def test_keys_of_a_running_broker(
         'mqttcore keys: there is no key named "grafana"\n',
     )
     assert (both.status, both.out) == (2, "")
+
+
+def test_the_audit_log_of_a_running_broker(
+    ask: Callable[..., str], run: Run, tmp_path: pathlib.Path
+) -> None:
+    ask("keys", "add", "first", "--scope", "view")
+    ask("keys", "revoke", "first")
+
+    lines = ask("audit", "show").splitlines()
+    found = [json.loads(line) for line in ask("audit", "show", "--json").splitlines()]
+    both = run("audit", "show", tmp_path / "data", "--data", tmp_path / "data")
+
+    assert [one["action"] for one in found] == ["POST /keys", "DELETE /keys/{name}"]
+    assert lines == run("audit", "show", tmp_path / "data").out.splitlines()
+    assert ask("audit", "show", "--who", "nobody") == ""
+    assert (both.status, both.out) == (2, "")

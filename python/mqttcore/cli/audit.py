@@ -1,4 +1,4 @@
-"""`mqttcore audit verify|show|tail DIR`: the audit log of a data folder.
+"""`mqttcore audit verify|show|tail DIR`: the audit log of a data folder; `show`: also of a broker.
 
 Each line of the log has the hash of the line before it, so a line that was changed, inserted or
 removed is found. Lines that were removed at the end are found with ``--head``, the hash that an
@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mqttcore.cli.failure import NOT_DONE, OK, tell
+from mqttcore.cli.api import Api, Json, add_command, asking
+from mqttcore.cli.failure import NOT_DONE, OK, USAGE, tell
 from mqttcore.cli.listing import natural
 from mqttcore.cli.terminal import json_text, printable
 from mqttcore.errors import MqttError
@@ -53,6 +54,11 @@ class Line:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
     options = parser().parse_args(arguments)
+    if options.directory is None:
+        return asking("audit", options, show_of_broker)
+    if options.run is show and (options.data or options.url):
+        tell("audit", f"give a folder or a broker, not both: {options.directory}")
+        return USAGE
     try:
         status: int = options.run(options)
     except BrokenPipeError:
@@ -76,11 +82,15 @@ def parser() -> argparse.ArgumentParser:
     )
     checked.add_argument("--json", action="store_true", help="print JSON")
     checked.set_defaults(run=verify)
-    shown = commands.add_parser("show", help="print the changes, oldest first")
-    shown.add_argument("directory", type=pathlib.Path, metavar="DIR", help="the data folder")
+    shown = add_command(commands, "show", "print the changes, oldest first")
     shown.add_argument(
-        "--since", default="", metavar="TIME", help="first time, as 2026-11-23 or 2026-11-23T08"
+        "directory",
+        nargs="?",
+        type=pathlib.Path,
+        metavar="DIR",
+        help="the data folder; default: ask the running broker",
     )
+    shown.add_argument("--since", default="", metavar="TIME", help="first time, as 2026-11-23")
     shown.set_defaults(run=show)
     tailed = commands.add_parser("tail", help="print the latest changes, then each new one")
     tailed.add_argument("directory", type=pathlib.Path, metavar="DIR", help="the data folder")
@@ -96,7 +106,7 @@ def parser() -> argparse.ArgumentParser:
         each.add_argument(
             "--who", default="", metavar="TEXT", help="part of the name of the operator"
         )
-        each.add_argument("--json", action="store_true", help="print the stored JSON lines")
+    tailed.add_argument("--json", action="store_true", help="print the stored JSON lines")
     return made
 
 
@@ -152,6 +162,22 @@ def show(options: argparse.Namespace) -> int:
         if str(line.fields.get("ts", "")) >= options.since and is_of(options.who, line):
             print(line_of(line, options))
     return OK
+
+
+def show_of_broker(api: Api, options: argparse.Namespace) -> int:
+    """Prints the changes that a running broker has recorded."""
+    query = {"since": options.since or None, "who": options.who or None}
+    newest_first = [item for page in api.pages("/audit", query) for item in page["items"]]
+    for item in reversed(newest_first):
+        print(json_text(item) if options.json else printable(text_of_item(item)))
+    return OK
+
+
+def text_of_item(item: Json) -> str:
+    """A line for people about an entry of the API."""
+    if item["is_damaged"]:
+        return "a damaged line: mqttcore audit verify DIR on the broker's machine names it"
+    return text_of({name: value for name, value in item.items() if value})
 
 
 def tail(options: argparse.Namespace) -> int:

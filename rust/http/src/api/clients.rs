@@ -115,6 +115,7 @@ pub(super) fn version_name(version: ProtocolVersion) -> &'static str {
 }
 
 impl ClientInfo {
+    /// Longer than other functions: it has one line for each field.
     fn new(client: ClientSummary, bytes: &Counted) -> Self {
         let bytes = address(&client).and_then(|client| bytes.get(&client).copied());
         let begin_ms = |age| unix_ms().saturating_sub(whole_ms(age));

@@ -260,7 +260,7 @@ impl Family {
         }
     }
 
-    /// The values of the family and their labels.
+    /// The values of the family and their labels. Longer than other functions: it has one arm for each kind of values.
     fn values(&self, scrape: &Scrape) -> Vec<(Labels, f64)> {
         let alone = |value| (Vec::new(), value);
         match self.values {
