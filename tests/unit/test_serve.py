@@ -347,7 +347,7 @@ def test_the_command_keeps_freed_memory_and_a_program_does_not(
 
     with Broker(SETTINGS):
         assert asked == []
-    assert serve.main(["--check-config"]) == 0
+    assert serve_command.main(["--check-config"]) == 0
 
     assert asked == [None]
 
