@@ -140,6 +140,12 @@ def metrics() -> Iterator[tuple[str, ...]]:
         texts = ", ".join(f"`{text}`" for text in re.findall(r'(?:part|less)\("(\w+)"', values))
         labels = several[1].replace('"', "`") if several else ""
         labels = f"`{label[1]}`: {texts}" if label else labels
+        if actions := re.findall(r'limit\("(\w+)", "(\w+)"', values):
+            limits, acts = (
+                ", ".join(f"`{text}`" for text in dict.fromkeys(texts))
+                for texts in zip(*actions, strict=True)
+            )
+            labels = f"`listener`, `limit`: {limits}, `action`: {acts}"
         if re.match(r"(?:One)?ByListener\(", values):
             labels = f"`listener`, {labels}" if label else "`listener`"
         yield f"`{name}{suffix}`", kind.lower(), labels, meaning

@@ -21,16 +21,17 @@ def families() -> dict[str, set[str]]:
     text = (ROOT / "rust/http/src/metrics/families.rs").read_text()
     declared = re.findall(
         r'^    family\("(\w+)", (\w+), "[^"]+",\s*'
-        r'(?:(?:By|(ByListener))\("(\w+)"|(OneByListener)|Each\(&\[([^]]+)\]|\w+)',
+        r'(?:(?:By|(ByListener))\("(\w+)"|(OneByListener)|(LimitsByListener)|Each\(&\[([^]]+)\]|\w+)',
         text,
         re.MULTILINE,
     )
     return {
         name + SUFFIXES.get(kind, ""): {
             *re.findall(r"\w+", f"{by} {each}"),
-            *(["listener"] if both or one else []),
+            *(["listener"] if both or one or limits else []),
+            *(["limit", "action"] if limits else []),
         }
-        for name, kind, both, by, one, each in declared
+        for name, kind, both, by, one, limits, each in declared
     }
 
 

@@ -129,6 +129,7 @@ def client(number: int) -> dict[str, object]:
         "rates": None,
         "latency": None,
         "waits_for": None,
+        "held_back_by": [],
         "will_topic": None,
     }
 

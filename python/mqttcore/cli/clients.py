@@ -170,6 +170,11 @@ def detail_lines(found: Details, *, width: int | None = None) -> Iterator[str]:
             yield from Table(columns, width=width).lines(items)
 
 
+def limit_name(limit: str) -> str:
+    """A limit that holds a client back, as the configuration names it."""
+    return "memory" if limit == "memory" else f"{limit}_per_second"
+
+
 def traffic(client: Json) -> list[tuple[str, object]]:
     """Rates and times of a connected client."""
     found: list[tuple[str, object]] = []
@@ -182,6 +187,8 @@ def traffic(client: Json) -> list[tuple[str, object]]:
     waits = {"network": "its network: the socket is full", "ack": "acknowledgements"}
     if client["waits_for"]:
         found.append(("messages wait for", waits[client["waits_for"]]))
+    if client["held_back_by"]:
+        found.append(("held back by", ", ".join(map(limit_name, client["held_back_by"]))))
     return found
 
 

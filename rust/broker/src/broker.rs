@@ -10,7 +10,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use mqttcore_codec::{Properties, QoS, ReasonCode};
-use mqttcore_session::ServerLimits;
 use mqttcore_store::{CopyProgress, Durability, StoreError};
 
 use crate::admission::listener::{self, BoundSocket};
@@ -42,8 +41,6 @@ pub struct Broker {
     listeners: Vec<Listener>,
     /// The folder of its store.
     folder: Option<PathBuf>,
-    /// Those in force: a reload replaces them.
-    limits: Mutex<Arc<ServerLimits>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Loads the stored sessions.
     loader: Mutex<Option<JoinHandle<()>>>,
@@ -93,6 +90,7 @@ impl Broker {
         hooks: &Arc<dyn Hooks>,
         extensions: Extensions,
     ) -> Result<Self, StartError> {
+        let config = Arc::new(config);
         let compiled = listener_policies(&config)?;
         let listener_policies = compiled.policies;
         let sockets = startup::bind(&config.listeners)?;
@@ -110,12 +108,10 @@ impl Broker {
             addresses,
             listeners: config.listeners.clone(),
             folder: config.data.as_ref().map(|data| data.folder.clone()),
-            limits: Mutex::new(Arc::clone(&config.limits)),
             threads: Mutex::default(),
             loader: Mutex::default(),
             services: extensions.services,
         };
-        let config = Arc::new(config);
         let rules = (Arc::clone(&config), Arc::clone(hooks), listener_policies);
         engine.tls_servers.set_listeners(&rules.2);
         *engine.plugins() = Some(Arc::clone(hooks));
@@ -212,8 +208,8 @@ impl Broker {
         retain: bool,
         properties: Properties<'_>,
     ) -> Result<usize, PublishError> {
-        let limits = Arc::clone(&self.limits());
-        let message = publish::message(topic, payload, qos, retain, properties, &limits)?;
+        let config = self.engine.config();
+        let message = publish::message(topic, payload, qos, retain, properties, &config.limits)?;
         let publish = move |shard: &Rc<Shard>, answer| {
             loading::when_loaded(shard, move |shard| publish::publish(shard, message, answer));
         };
@@ -301,8 +297,10 @@ impl Broker {
 
     /// The levels of acknowledgements that are in force, in one line for people.
     pub fn guarantees(&self) -> String {
-        let guarantees = self.ask(0, |shard| figures::guarantees_in_force(shard));
-        guarantees.unwrap_or_else(|| "nothing: the broker is stopped".to_owned())
+        if self.threads().is_empty() {
+            return "nothing: the broker is stopped".to_owned();
+        }
+        self.engine.guarantees()
     }
 
     /// The new listener of each bound one after a [`reload`](Self::reload) with `config`.
@@ -334,10 +332,11 @@ impl Broker {
         }
         let mut config = config.clone();
         config.data = keep_folder(self.folder.as_deref(), config.data);
-        *self.limits() = Arc::clone(&config.limits);
         self.engine.tls_servers.set_listeners(&compiled.policies);
         *self.engine.plugins() = Some(Arc::clone(&hooks));
-        let rules = (Arc::new(config), hooks, compiled.policies);
+        let config = Arc::new(config);
+        self.engine.set_config(&config);
+        let rules = (config, hooks, compiled.policies);
         self.ask_all(move |shard| shard.reload(rules.clone()));
         Ok(places)
     }
@@ -381,10 +380,6 @@ impl Broker {
         if let Some(log) = &self.engine.log {
             log.close();
         }
-    }
-
-    fn limits(&self) -> std::sync::MutexGuard<'_, Arc<ServerLimits>> {
-        self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn threads(&self) -> std::sync::MutexGuard<'_, Vec<JoinHandle<()>>> {

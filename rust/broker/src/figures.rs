@@ -8,7 +8,7 @@ use crate::routing::retain;
 use crate::runtime::metrics::{self, Refusals, Stats};
 use crate::runtime::tallies::Tallies;
 use crate::runtime::topic_counters::TopicCount;
-use crate::shard::{EngineState, Shard};
+use crate::shard::EngineState;
 
 /// Sums the counters of all shards.
 pub(crate) fn stats(engine: &Arc<EngineState>) -> Stats {
@@ -103,15 +103,6 @@ pub(crate) fn topic_counts(engine: &EngineState) -> Vec<TopicCount> {
 pub(crate) fn hook_calls(engine: &EngineState) -> Vec<HookCalls> {
     let plugins = engine.plugins().clone();
     plugins.map_or_else(Vec::new, |plugins| plugins.calls())
-}
-
-/// The durability in force on `shard`, and the guarantees of an external log, as one line for people.
-pub(crate) fn guarantees_in_force(shard: &Shard) -> String {
-    let external = shard.engine.rows.iter().flat_map(|rows| rows.guarantees());
-    let all = [shard.config().durability_text()]
-        .into_iter()
-        .chain(external);
-    all.collect::<Vec<_>>().join("; ")
 }
 
 /// Counts the memory that belongs to no shard against the budget.

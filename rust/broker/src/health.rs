@@ -86,7 +86,6 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::config::Config;
     use crate::config::hooks::{
         AuthorizeDecision, AuthorizeRequest, HookInterests, Hooks, LogLine, Login, LoginDecision,
         Reply,
@@ -97,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_shard_that_has_not_turned_for_10_s_is_stuck() {
-        let engine = EngineState::new(&Config::default(), 2, 1, EngineParts::default());
+        let engine = EngineState::new(&Arc::default(), 2, 1, EngineParts::default());
         let later = engine.started + STUCK_AFTER;
 
         assert_eq!(health(&engine, later).stuck, [0, 1]);
@@ -110,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_used_up_budget_of_memory_is_seen() {
-        let engine = EngineState::new(&Config::default(), 1, 1, EngineParts::default());
+        let engine = EngineState::new(&Arc::default(), 1, 1, EngineParts::default());
         assert!(!health(&engine, engine.started).is_memory_full);
 
         engine.memory.set_budget(0);
@@ -121,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_shard_of_a_broker_that_stops_is_not_stuck() {
-        let engine = EngineState::new(&Config::default(), 1, 1, EngineParts::default());
+        let engine = EngineState::new(&Arc::default(), 1, 1, EngineParts::default());
         engine.is_listening.store(true, Ordering::Relaxed);
         assert!(health(&engine, engine.started).is_listening);
 
@@ -158,7 +157,7 @@ mod tests {
                 vec![call("connect", false), call("check", true)]
             }
         }
-        let engine = EngineState::new(&Config::default(), 1, 1, EngineParts::default());
+        let engine = EngineState::new(&Arc::default(), 1, 1, EngineParts::default());
         *engine.degraded_plugins() = vec!["Doors.health: no database".into()];
         *engine.plugins() = Some(Arc::new(Paused));
 

@@ -83,7 +83,7 @@ pub use config::topic_metrics::TopicMetric;
 pub use config::{
     AddressLimits, ClientRates, Config, Data, FailedLoginLimits, FlappingLimits, InvalidNetwork,
     InvalidPeer, InvalidProxySource, ListenAddress, Listener, ListenerCaps, Network, Peer,
-    PeerIdentity, ProxySource, ShareLimits, UnixAddress, WebSocketRules,
+    PeerIdentity, ProxySource, RateLimitKind, ShareLimits, UnixAddress, WebSocketRules,
 };
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
@@ -115,7 +115,7 @@ pub use operations::one_client::{ClientItems, ClientQueue, QueuedMessage};
 pub use operations::publish::{OwnMessage, PublishError, PublishManyError, Unpublished};
 pub use operations::retained::{RetainedItem, RetainedPage};
 pub use operations::sessions::CountedSessions;
-pub use operations::slowness::{Delay, DelayStage};
+pub use operations::slowness::{Delay, DelayStage, HoldingLimit};
 pub use operations::steering::Subscribed;
 pub use operations::subscriptions::{ListPosition, ListedSubscription, Page, Receiver};
 pub use operations::topics::{TopicNode, TopicPage, TopicQuery};

@@ -113,7 +113,7 @@ pub(crate) fn listen(listeners: &[Listener], sockets: &[BoundSocket]) -> Result<
 
 /// Opens the store, and creates the state that all shards share.
 pub(crate) fn open_state(
-    config: &Config,
+    config: &Arc<Config>,
     extensions: &Extensions,
 ) -> Result<Arc<EngineState>, StartError> {
     let rows = extensions.rows.clone();

@@ -100,7 +100,7 @@ fn publish(shard: &Rc<Shard>, known: &mut SysTopics) {
     let stats = figures::stats(&shard.engine);
     let version = concat!("mqttcore ", env!("CARGO_PKG_VERSION"));
     publish_figure(shard, "version", version);
-    let guarantees = figures::guarantees_in_force(shard);
+    let guarantees = shard.engine.guarantees();
     publish_figure(shard, "durability", &guarantees);
     let uptime = format!("{} seconds", stats.uptime_s);
     publish_figure(shard, "uptime", &uptime);

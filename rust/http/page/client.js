@@ -63,6 +63,7 @@ function Session({ client, byteRates }) {
     client.bytes && ['Bytes', `${bytes(client.bytes.in)} from it, ${bytes(client.bytes.out)} to it`],
     ['Deliveries', client.latency ? `${rate(client.latency.last_ms)} ms, at worst ${rate(client.latency.worst_ms)} ms` : 'none measured'],
     client.waits_for && ['Messages wait for', client.waits_for === 'ack' ? 'acknowledgements' : 'its network: the socket is full'],
+    client.held_back_by.length > 0 && ['Held back by', client.held_back_by.map((limit) => (limit === 'memory' ? 'memory: it is short' : `${limit}_per_second`)).join(', ')],
     ['Will', html`<${Name} text=${client.will_topic} empty="none" />`],
     client.certificate && ['Certificate', html`<${Name} text=${client.certificate} />`],
     ['Permissions of', html`<${Name} text=${client.granted_by} empty="not known: not connected since the start" />`],

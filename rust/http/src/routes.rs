@@ -163,7 +163,7 @@ impl Routes {
             (_, false, true) => PageLogin::Password,
             (_, false, false) => PageLogin::Nobody,
         };
-        let config = self.broker.config().await.ok();
+        let config = self.broker.config().ok();
         let listeners = config.as_ref().map(|config| &*config.listeners);
         file.first(headers, listeners.unwrap_or_default(), login)
     }

@@ -15,9 +15,9 @@ use crate::clients::measures::LinkMeasures;
 use crate::clients::outbox::Outbox;
 use crate::clients::retained::Replays;
 use crate::clients::traces::TraceSet;
-use crate::config::Peer;
 use crate::config::hooks::{Action, Login};
 use crate::config::queue_policy::FullQueuePolicy;
+use crate::config::{Peer, RateLimitKind};
 use crate::runtime::wake_queue::WakeQueue;
 
 /// Packets that are sent when the connection ends, once the acknowledgements are safe, or dropped after a short time.
@@ -49,8 +49,18 @@ struct RareState {
     external_record: Cell<u64>,
     /// The last packets, while the connection ends and they wait for the store or Kafka.
     last_packets: Cell<Option<LastPackets>>,
+    held_back: Cell<HeldBack>,
     /// The queue policy of its grant or its listener, for its publishes to sessions with a full queue.
     queue_policy: Cell<Option<FullQueuePolicy>>,
+}
+
+/// The rate limits because of which a client waits.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct HeldBack {
+    /// It is not read.
+    pub(crate) reads: Option<RateLimitKind>,
+    /// It gets no retained messages.
+    pub(crate) retained: Option<RateLimitKind>,
 }
 
 /// Maximum number of cached answers of one client; the oldest is dropped first.
@@ -216,6 +226,19 @@ impl Link {
     /// Sets the record that acknowledgements wait for.
     pub(crate) fn set_external_record(&self, number: u64) {
         self.rare().external_record.set(number);
+    }
+
+    /// The rate limits because of which the client waits.
+    pub(crate) fn held_back(&self) -> HeldBack {
+        let rare = self.rare.get();
+        rare.map_or_else(HeldBack::default, |rare| rare.held_back.get())
+    }
+
+    /// Sets the rate limits because of which the client waits.
+    pub(crate) fn set_held_back(&self, held_back: HeldBack) {
+        if held_back != self.held_back() {
+            self.rare().held_back.set(held_back);
+        }
     }
 
     /// The queue policy of its grant or its listener, for its publishes to sessions with a full queue.

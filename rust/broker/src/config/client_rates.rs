@@ -35,6 +35,31 @@ impl Default for ClientRates {
     }
 }
 
+/// A rate limit of [`ClientRates`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum RateLimitKind {
+    /// PUBLISH packets a second.
+    Messages,
+    /// Bytes a second.
+    Bytes,
+    /// Control packets a second.
+    ControlPackets,
+    /// Bytes of retained messages a second.
+    RetainedBytes,
+}
+
+impl RateLimitKind {
+    /// The name in figures and for programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Messages => "messages",
+            Self::Bytes => "bytes",
+            Self::ControlPackets => "control_packets",
+            Self::RetainedBytes => "retained_bytes",
+        }
+    }
+}
+
 impl ClientRates {
     /// No limits.
     const NONE: Self = Self {

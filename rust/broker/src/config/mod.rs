@@ -24,7 +24,7 @@ pub(crate) mod topic_metrics;
 
 pub use address::{InvalidPeer, ListenAddress, Peer, UnixAddress};
 pub use address_limits::{AddressLimits, FailedLoginLimits, FlappingLimits};
-pub use client_rates::ClientRates;
+pub use client_rates::{ClientRates, RateLimitKind};
 pub use grants::ListenerCaps;
 pub use network::{InvalidNetwork, Network};
 pub use proxy_source::{InvalidProxySource, ProxySource};

@@ -13,7 +13,7 @@ use mqttcore_session::Violation;
 use tokio::time::Sleep;
 
 use crate::clients::client::Client;
-use crate::config::ClientRates;
+use crate::config::{ClientRates, RateLimitKind};
 
 /// How much a client may send at once, as time at its rate.
 const BURST: Duration = Duration::from_secs(1);
@@ -225,25 +225,37 @@ impl RateLimit {
         if !self.is_spent {
             return None;
         }
-        let spent = [&self.messages, &self.bytes].into_iter();
-        let times = spent.filter(|allowance| allowance.is_spent());
-        let at = times
-            .map(Allowance::ready_at)
-            .fold(self.held_until, u64::max);
+        let (at, _) = self.longest_wait();
         Some(self.epoch? + Duration::from_nanos(at))
     }
 
-    /// Pending until there are tokens. While there are some, the time does not matter.
-    pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<()> {
-        if self.is_spent {
-            self.poll_spent(cx, now)
-        } else {
-            Poll::Ready(())
-        }
+    /// The end of the longest wait, and the limit that it is for.
+    fn longest_wait(&self) -> (u64, RateLimitKind) {
+        let spent = [
+            (&self.messages, RateLimitKind::Messages),
+            (&self.bytes, RateLimitKind::Bytes),
+        ];
+        let spent = spent
+            .into_iter()
+            .filter(|(allowance, _)| allowance.is_spent());
+        let pause = (self.held_until, RateLimitKind::ControlPackets);
+        spent
+            .map(|(allowance, kind)| (allowance.ready_at(), kind))
+            .fold(
+                pause,
+                |longest, wait| if wait.0 > longest.0 { wait } else { longest },
+            )
     }
 
+    /// The limit because of which the client waits; `None` if it does not wait, as of the last [`Self::poll_ready`].
+    pub(crate) fn waits_for(&self) -> Option<RateLimitKind> {
+        self.sleep.as_ref()?;
+        Some(self.longest_wait().1)
+    }
+
+    /// Pending until there are tokens. Call it only if it [`is_spent`](Self::is_spent).
     #[cold]
-    fn poll_spent(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<()> {
+    pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<()> {
         self.grow(now);
         let Some(ready_at) = self.ready_at() else {
             self.sleep = None;

@@ -15,8 +15,8 @@ use mqttcore_session::{Chunk, Idle, OnDemand};
 
 use crate::clients::client::{Client, QueueLevel};
 use crate::clients::connections::ConnectionSlot;
-use crate::clients::link::{Link, Pace};
-use crate::config::ClientRates;
+use crate::clients::link::{HeldBack, Link, Pace};
+use crate::config::{ClientRates, RateLimitKind};
 use crate::connection::authorize::PendingRequest;
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::input::{Arrived, Input, PARTIAL_BYTES, ReadBatch, Unread};
@@ -208,8 +208,53 @@ impl Connection {
     /// Pending until the rate limit allows retained messages again.
     fn poll_retained(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let retained = self.waits.get_mut();
-        let retained = retained.and_then(|waits| waits.retained.as_deref_mut());
-        poll_rate_limit(retained, cx, &self.shard)
+        match retained.and_then(|waits| waits.retained.as_deref_mut()) {
+            Some(retained) if retained.is_spent() => {
+                let ready = retained.poll_ready(cx, self.shard.now());
+                let is_waiting = ready.is_pending();
+                self.note_held_back(HeldBack {
+                    retained: is_waiting.then_some(RateLimitKind::RetainedBytes),
+                    ..self.link.held_back()
+                });
+                ready
+            }
+            _ => Poll::Ready(()),
+        }
+    }
+
+    /// Pending until the rate limits of what the client sends allow a read.
+    fn poll_throttle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.throttle.as_deref_mut() {
+            Some(throttle) if throttle.is_spent() => {
+                let ready = throttle.poll_ready(cx, self.shard.now());
+                let limit = throttle.waits_for();
+                self.note_held_back(HeldBack {
+                    reads: limit,
+                    ..self.link.held_back()
+                });
+                ready
+            }
+            _ => Poll::Ready(()),
+        }
+    }
+
+    /// Notes the rate limits because of which the client waits from now on, and counts each new wait.
+    #[cold]
+    fn note_held_back(&self, held_back: HeldBack) {
+        let before = self.link.held_back();
+        self.link.set_held_back(held_back);
+        let listener = Some(usize::from(self.link.listener));
+        let refusals = self.shard.metrics().refusals(listener);
+        for (limit, before) in [
+            (held_back.reads, before.reads),
+            (held_back.retained, before.retained),
+        ] {
+            if let Some(limit) = limit
+                && before.is_none()
+            {
+                refusals.held_back(limit).add(1);
+            }
+        }
     }
 
     fn outbox_len(&self) -> usize {
@@ -268,8 +313,7 @@ impl Connection {
             result?;
             self.client.flush_session(&self.shard);
         }
-        let throttle = self.throttle.as_deref_mut();
-        Ok(poll_rate_limit(throttle, cx, &self.shard))
+        Ok(self.poll_throttle(cx))
     }
 
     /// Reads once, after the partial frame of the last read, and handles the complete frames.
@@ -282,9 +326,7 @@ impl Connection {
         if self.input.make_room().is_err() {
             return Err(self.refuse_packet());
         }
-        let Self {
-            input, transport, ..
-        } = self;
+        let (input, transport) = (&mut self.input, &mut self.transport);
         let (read, arrived) = match input.read(scratch, |place| transport.poll_read(cx, place)) {
             Poll::Pending => return Ok(Poll::Pending),
             Poll::Ready(Err(ReadEnd::Lost)) => return Err(DisconnectCause::Lost),
@@ -305,8 +347,7 @@ impl Connection {
             Some(Arrived::Read(bytes)) => self.handle_batch(ReadBatch::new(bytes))?,
             Some(Arrived::Frame(frame)) => {
                 let chunk = Chunk::from_buffer(frame, self.shard.account_of(&self.link));
-                let chunk = self.shard.marked(chunk);
-                self.handle_batch(Unread::new(chunk).batch())?;
+                self.handle_batch(Unread::new(self.shard.marked(chunk)).batch())?;
             }
         }
         Ok(Poll::Ready(()))
@@ -362,6 +403,10 @@ impl Connection {
             let rates = ClientRates::of(&self.shard.config(), self.link.peer().ip());
             self.throttle = RateLimit::new(rates, &self.client, before);
             // The wait for the old rates is void.
+            self.note_held_back(HeldBack {
+                reads: None,
+                ..self.link.held_back()
+            });
             wake_after_others(cx);
         }
         Ok(())
@@ -415,17 +460,6 @@ impl Connection {
     }
 }
 
-/// Ready if `throttle` allows more, or if there is none.
-fn poll_rate_limit(
-    throttle: Option<&mut RateLimit>,
-    cx: &mut Context<'_>,
-    shard: &Shard,
-) -> Poll<()> {
-    throttle.map_or(Poll::Ready(()), |throttle| {
-        throttle.poll_ready(cx, shard.now())
-    })
-}
-
 /// Wakes this task after the runtime has polled sockets and timers. A plain wake would keep the run queue full, and the
 /// runtime polls them only when it is empty or every 61 polls.
 fn wake_after_others(cx: &mut Context<'_>) {
@@ -439,11 +473,8 @@ mod tests {
     /// An idle connection costs its task, its client and its session; keep them small.
     #[test]
     fn what_an_idle_connection_holds_stays_small() {
-        assert!(
-            size_of::<Connection>() <= 128,
-            "{}",
-            size_of::<Connection>()
-        );
+        let bytes = size_of::<Connection>();
+        assert!(bytes <= 128, "{bytes}");
         assert!(size_of::<Client>() <= 216, "{}", size_of::<Client>());
         assert!(size_of::<Link>() <= 136, "{}", size_of::<Link>());
     }

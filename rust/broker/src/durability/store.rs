@@ -438,8 +438,7 @@ impl LogObserver for ShardNotifier {
             Some(problem) => events.warn(
                 LogCategory::Store,
                 format!(
-                    "stream {stream}: its files do not move to object storage, and stay here meanwhile: {problem}; tried \
-                     again until it succeeds"
+                    "stream {stream}: its files stay here until object storage takes them: {problem}"
                 ),
             ),
             None => events.say(format!("stream {stream}: its files move to object storage again")),
@@ -458,7 +457,6 @@ mod tests {
     use mqttcore_store::MemoryStore;
 
     use super::*;
-    use crate::config::Config;
     use crate::durability::ack_queue::{AckQueues, Continuation};
     use crate::shard::{EngineParts, EngineState};
 
@@ -498,7 +496,7 @@ mod tests {
             log: Some(Arc::clone(&log)),
             ..EngineParts::default()
         };
-        let engine = Arc::new(EngineState::new(&Config::default(), 3, 1, kept));
+        let engine = Arc::new(EngineState::new(&Arc::default(), 3, 1, kept));
         let events: Arc<dyn StoreEvents> = engine.clone();
         log.serve(&events);
         let notifier = ShardNotifier(Arc::downgrade(&log));

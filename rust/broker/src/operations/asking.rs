@@ -7,7 +7,6 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use crate::config::Config;
-use crate::figures;
 use crate::service::{Answer, BrokerHandle, BrokerStopped};
 use crate::sessions::loading;
 use crate::shard::Shard;
@@ -55,23 +54,22 @@ pub struct MissingPart {
 }
 
 impl BrokerHandle {
-    /// The configuration in force.
+    /// The configuration in force. Waits for no shard.
     ///
     /// # Errors
     ///
-    /// [`AskError`]
-    pub async fn config(&self) -> Result<Arc<Config>, AskError> {
-        self.read(0, |shard| Arc::clone(&shard.config())).await
+    /// [`BrokerStopped`]
+    pub fn config(&self) -> Result<Arc<Config>, BrokerStopped> {
+        Ok(self.engine().ok_or(BrokerStopped)?.config())
     }
 
-    /// The configured durability in one line for people.
+    /// The configured durability in one line for people. Waits for no shard.
     ///
     /// # Errors
     ///
-    /// [`AskError`]
-    pub async fn guarantees(&self) -> Result<String, AskError> {
-        self.read(0, |shard| figures::guarantees_in_force(shard))
-            .await
+    /// [`BrokerStopped`]
+    pub fn guarantees(&self) -> Result<String, BrokerStopped> {
+        Ok(self.engine().ok_or(BrokerStopped)?.guarantees())
     }
 
     /// Counters of the store by name; empty without a store. Never blocks.

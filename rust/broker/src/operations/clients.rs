@@ -17,7 +17,9 @@ use crate::clients::registry::Registry;
 use crate::config::Peer;
 use crate::operations::asking::{AskError, MissingPart};
 use crate::operations::client_filter::ClientFilter;
-use crate::operations::slowness::{Clock, Delay, delay, rank_of, rates, slowness};
+use crate::operations::slowness::{
+    Clock, Delay, HoldingLimit, delay, holding_limits, rank_of, rates, slowness,
+};
 use crate::service::{BrokerHandle, BrokerStopped};
 use crate::shard::Shard;
 
@@ -70,6 +72,8 @@ pub struct ClientSummary {
     pub delivery_times: Option<DeliveryTimes>,
     /// The reason why messages wait, if they wait for the client.
     pub delay: Option<Delay>,
+    /// The limits because of which it is not read, or gets no retained messages, for a while.
+    pub held_back_by: Vec<HoldingLimit>,
     /// Topic of its will.
     pub will_topic: Option<Arc<str>>,
     /// The hook or the listener that gave its grant; `None`: not known, as before its first connection since the start.
@@ -459,6 +463,9 @@ fn summary(client: &Client, clock: Clock) -> ClientSummary {
             .as_ref()
             .and_then(|link| link.measures.delivery_times(now)),
         delay: delay(client, now),
+        held_back_by: link
+            .as_ref()
+            .map_or_else(Vec::new, |link| holding_limits(link)),
         will_topic: session.will().map(|will| will.message.topic().into()),
         granted_by: client.access().grant.granted_by.text(),
         certificate: login.certificate.clone(),

@@ -129,7 +129,7 @@ impl BrokerHandle {
         retain: bool,
         properties: &PropertiesBuf,
     ) -> Result<Result<usize, PublishError>, AskError> {
-        let config = self.config().await?;
+        let config = self.config()?;
         let properties = properties.as_properties();
         let message = match message(topic, payload, qos, retain, properties, &config.limits) {
             Ok(message) => message,
@@ -149,7 +149,7 @@ impl BrokerHandle {
         &self,
         messages: &[OwnMessage],
     ) -> Result<Vec<Result<usize, Unpublished>>, PublishManyError> {
-        let config = self.config().await?;
+        let config = self.config().map_err(AskError::from)?;
         let made = messages.iter().enumerate().map(|(index, message)| {
             let made = message.made(&config.limits);
             made.map_err(|error| PublishManyError::Message { index, error })

@@ -137,13 +137,12 @@ mod tests {
     use mqttcore_topics::TopicLimits;
 
     use super::*;
-    use crate::config::Config;
     use crate::shard::{EngineParts, EngineState, RETAINED_WALKS};
 
     #[test]
     fn a_walk_waits_while_others_go_on() {
         let kept = EngineParts::default();
-        let engine = Arc::new(EngineState::new(&Config::default(), 1, 1, kept));
+        let engine = Arc::new(EngineState::new(&Arc::default(), 1, 1, kept));
         let broker = BrokerHandle::new(&engine);
         let filter = TopicFilter::parse("#", &TopicLimits::WIDEST).unwrap();
         let walks = u32::try_from(RETAINED_WALKS).unwrap();

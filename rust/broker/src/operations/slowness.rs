@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use crate::clients::client::Client;
+use crate::clients::link::{HeldBack, Link, Pace};
 use crate::clients::measures::PacketRates;
+use crate::config::RateLimitKind;
 
 /// Where messages wait for a connected client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -22,6 +24,33 @@ pub struct Delay {
     pub stage: DelayStage,
     /// For how long its socket has accepted no byte; `None`: it accepts bytes.
     pub blocked_for: Option<Duration>,
+}
+
+/// A limit that holds a connected client back.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum HoldingLimit {
+    /// A rate limit.
+    Rate(RateLimitKind),
+    /// Memory is short, and its messages take most of it.
+    Memory,
+}
+
+impl HoldingLimit {
+    /// The name for programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rate(limit) => limit.name(),
+            Self::Memory => "memory",
+        }
+    }
+}
+
+/// The limits that hold back the client of this connection.
+pub(super) fn holding_limits(link: &Link) -> Vec<HoldingLimit> {
+    let HeldBack { reads, retained } = link.held_back();
+    let rates = [reads, retained].into_iter().flatten();
+    let memory = (link.pace.get() == Pace::Held).then_some(HoldingLimit::Memory);
+    rates.map(HoldingLimit::Rate).chain(memory).collect()
 }
 
 /// The time of a list.

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::config::RateLimitKind;
 use crate::config::topic_metrics::TopicMetric;
 use crate::runtime::tallies::TallyCounters;
 use crate::runtime::topic_counters::TopicCounters;
@@ -88,6 +89,18 @@ impl Metrics {
     pub(crate) fn refusals(&self, listener: Option<usize>) -> &RefusalCounters {
         let own = listener.and_then(|index| self.listeners.get(index));
         own.unwrap_or(&self.no_listener)
+    }
+}
+
+impl RefusalCounters {
+    /// The counter of waits because of this rate limit.
+    pub(crate) fn held_back(&self, limit: RateLimitKind) -> &Counter {
+        match limit {
+            RateLimitKind::Messages => &self.held_back_messages,
+            RateLimitKind::Bytes => &self.held_back_bytes,
+            RateLimitKind::ControlPackets => &self.held_back_control_packets,
+            RateLimitKind::RetainedBytes => &self.held_back_retained_bytes,
+        }
     }
 }
 
@@ -333,6 +346,14 @@ counters! {
     refused_memory_retained,
     /// Times that a client was read slowly because memory is short and its messages took most of it.
     slowed_memory,
+    /// Times that a client was not read for a while because it had sent too many messages a second.
+    held_back_messages,
+    /// Times that a client was not read for a while because it had sent too many bytes a second.
+    held_back_bytes,
+    /// Times that a client was not read for a while because it had sent too many control packets a second.
+    held_back_control_packets,
+    /// Times that retained messages for a client waited because it had got too many bytes of them a second.
+    held_back_retained_bytes,
 
     of_broker:
 

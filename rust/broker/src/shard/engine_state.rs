@@ -109,6 +109,8 @@ pub(crate) struct EngineState {
     degraded_plugins: Mutex<Vec<String>>,
     /// The plugins in force, for their figures.
     plugins: Mutex<Option<Arc<dyn Hooks>>>,
+    /// The configuration in force, for questions of services: no shard has to answer them.
+    config: Mutex<Arc<Config>>,
     pub(crate) started: Instant,
     /// Figures of the services beside the shards.
     pub(crate) figures: Vec<Arc<dyn Figures>>,
@@ -158,7 +160,7 @@ pub(crate) enum ShardMessage {
 
 impl EngineState {
     /// The state that `shards` share. Longer than other functions: one line for each field.
-    pub(crate) fn new(config: &Config, shards: usize, seed: u64, kept: EngineParts) -> Self {
+    pub(crate) fn new(config: &Arc<Config>, shards: usize, seed: u64, kept: EngineParts) -> Self {
         let EngineParts {
             log,
             rows,
@@ -218,6 +220,7 @@ impl EngineState {
             tls_servers: TlsServers::default(),
             degraded_plugins: Mutex::default(),
             plugins: Mutex::default(),
+            config: Mutex::new(Arc::clone(config)),
             started,
             figures,
             last_turns: LastTurns::new(started, shards),
@@ -278,6 +281,25 @@ impl EngineState {
         self.degraded_plugins
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The configuration in force.
+    pub(crate) fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.config.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the configuration in force.
+    pub(crate) fn set_config(&self, config: &Arc<Config>) {
+        *self.config.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(config);
+    }
+
+    /// The configured durability, and that of the streams, in one line for people.
+    pub(crate) fn guarantees(&self) -> String {
+        let external = self.rows.iter().flat_map(|rows| rows.guarantees());
+        let all = [self.config().durability_text()]
+            .into_iter()
+            .chain(external);
+        all.collect::<Vec<_>>().join("; ")
     }
 
     /// The plugins in force, for their figures; `None` before the start.

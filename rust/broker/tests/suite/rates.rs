@@ -7,7 +7,7 @@ use mqttcore_broker::{AddressLimits, Broker, ClientRates, Config, Grant, GrantLi
 use mqttcore_codec::{QoS, ReasonCode};
 
 use crate::common::{
-    Client, Plugin, Received, allow, config, deep_queues, start, start_with, v3, v5,
+    Client, Plugin, Received, allow, config, deep_queues, figure, start, start_with, v3, v5,
 };
 
 const NONE: ClientRates = ClientRates {
@@ -68,12 +68,15 @@ fn clients_without_a_user_name_have_a_rate_of_their_own() {
     // One second's worth is free.
     assert!(time_of(&broker, &mut anonymous, 40, 1) >= Duration::from_secs(1));
     anonymous.ping();
+    assert!(figure(&broker, "held_back_messages") > 0);
+    let held_back = figure(&broker, "held_back_messages");
 
     let start = Instant::now();
     let mut user = v3("user").username("user").connect(&broker);
     time_of(&broker, &mut user, 2_000, 1);
     // At the rate of the others it takes 99 s.
     assert!(start.elapsed() < Duration::from_secs(60));
+    assert_eq!(figure(&broker, "held_back_messages"), held_back);
 }
 
 #[test]
@@ -101,6 +104,7 @@ fn bytes_a_second_hold_back_large_messages() {
     let mut publisher = v3("publisher").connect(&broker);
 
     assert!(time_of(&broker, &mut publisher, 30, 10_000) >= Duration::from_secs(2));
+    assert!(figure(&broker, "held_back_bytes") > 0);
 }
 
 #[test]
@@ -139,6 +143,7 @@ fn too_many_control_packets_are_answered_later_and_others_at_once() {
     // 51 in each of the first two seconds since CONNACK, of which the first had begun.
     assert!(start.elapsed() > Duration::from_secs(1));
     hasty.ping();
+    assert!(figure(&broker, "held_back_control_packets") > 0);
 }
 
 #[test]
@@ -237,6 +242,7 @@ fn e16_a_client_that_waits_for_retained_messages_is_read() {
 
     // A thousand seconds early, and in front of the message.
     waiting.ping();
+    assert_eq!(figure(&broker, "held_back_retained_bytes"), 1);
 }
 
 #[test]

@@ -158,7 +158,7 @@ async fn subscribe(
     ApiQuery(_): ApiQuery<NoQuery>,
     ApiJson(new): ApiJson<NewSubscription>,
 ) -> Result<StatusCode, Problem> {
-    let config = state.broker.config().await?;
+    let config = state.broker.config()?;
     let filter = parse_subscription(&new.filter, &config.limits.topic)?;
     let options = new.options(&filter)?;
     match state.broker.subscribe_client(&id, filter, options).await? {

@@ -63,6 +63,9 @@ struct ClientInfo {
     latency: Option<Latency>,
     /// Null if no messages wait, or it is not connected.
     waits_for: Option<WaitsFor>,
+    /// Limits because of which it is not read now, or gets no retained messages: `messages`, `bytes`, `control_packets` and
+    /// `retained_bytes` a second, or `memory`.
+    held_back_by: Vec<&'static str>,
     will_topic: Option<String>,
     /// The hook or the listener that gave its permissions; null if it has not connected since the start.
     granted_by: Option<String>,
@@ -143,6 +146,11 @@ impl ClientInfo {
             rates,
             latency,
             waits_for,
+            held_back_by: client
+                .held_back_by
+                .iter()
+                .map(|limit| limit.name())
+                .collect(),
             will_topic: client.will_topic.map(|topic| topic.to_string()),
             granted_by: client.granted_by.map(|hook| hook.to_string()),
             certificate: client.certificate.map(|shown| shown.subject.to_string()),
@@ -165,8 +173,8 @@ fn address(client: &ClientSummary) -> Option<SocketAddr> {
 }
 
 /// Bytes of the connections of these clients.
-async fn count_bytes(state: &ApiState, clients: &[ClientSummary]) -> Result<Counted, Problem> {
-    let config = state.broker.config().await?;
+fn count_bytes(state: &ApiState, clients: &[ClientSummary]) -> Result<Counted, Problem> {
+    let config = state.broker.config()?;
     let ports = config
         .listeners
         .iter()
@@ -362,7 +370,7 @@ async fn list(
     let page = state.broker.list_clients(query).await?;
     let next = next_of(&page, order);
     let bytes = if has_bytes {
-        count_bytes(&state, &page.clients).await?
+        count_bytes(&state, &page.clients)?
     } else {
         Counted::new()
     };
@@ -384,7 +392,7 @@ async fn one(
 ) -> Result<Json<ClientInfo>, Problem> {
     let client = state.broker.client(&id).await?;
     let client = client.ok_or_else(|| Problem::no_client(&id))?;
-    let bytes = count_bytes(&state, std::slice::from_ref(&client)).await?;
+    let bytes = count_bytes(&state, std::slice::from_ref(&client))?;
     Ok(Json(ClientInfo::new(client, &bytes)))
 }
 

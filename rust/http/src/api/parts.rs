@@ -153,7 +153,7 @@ async fn listeners(
     Extension(identity): Extension<CallerIdentity>,
     ApiQuery(_): ApiQuery<NoQuery>,
 ) -> Result<Json<Listeners>, Problem> {
-    let config = state.broker.config().await?;
+    let config = state.broker.config()?;
     let bound = state.broker.listeners().await?;
     let is_admin = identity.has(Scope::Admin);
     let listeners = config.listeners.iter().map(|listener| {

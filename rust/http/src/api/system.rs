@@ -213,7 +213,7 @@ async fn overview(
         version: env!("CARGO_PKG_VERSION"),
         uptime_s: figure("uptime_s"),
         now_ms: unix_ms(),
-        durability: state.broker.guarantees().await?,
+        durability: state.broker.guarantees()?,
         clients: Clients {
             connected: figure("clients_connected"),
             sessions: figure("sessions"),

@@ -41,6 +41,8 @@ pub(super) enum Values {
     ByListener(&'static str, &'static [Part]),
     /// The figure of this name for each listener.
     OneByListener(&'static str),
+    /// One figure for each listener and each action of a limit.
+    LimitsByListener(&'static [LimitAction]),
     /// One value for each combination of values of these labels, both from the scrape.
     Each(&'static [&'static str], fn(&Scrape) -> Labelled),
     /// The durations for each combination of values of these labels.
@@ -67,7 +69,14 @@ pub(super) struct Part {
 }
 
 use Kind::{Counter, Gauge, Histogram, Info};
-use Values::{By, ByListener, Durations, Each, Maybe, One, OneByListener};
+use Values::{By, ByListener, Durations, Each, LimitsByListener, Maybe, One, OneByListener};
+
+/// What a limit did, and its figure.
+pub(super) struct LimitAction {
+    pub(super) limit: &'static str,
+    pub(super) action: &'static str,
+    pub(super) figure: &'static str,
+}
 
 const fn family(name: &'static str, kind: Kind, help: &'static str, values: Values) -> Family {
     Family {
@@ -75,6 +84,14 @@ const fn family(name: &'static str, kind: Kind, help: &'static str, values: Valu
         kind,
         help,
         values,
+    }
+}
+
+const fn limit(limit: &'static str, action: &'static str, figure: &'static str) -> LimitAction {
+    LimitAction {
+        limit,
+        action,
+        figure,
     }
 }
 
@@ -139,7 +156,17 @@ pub(super) const FAMILIES: &[Family] = &[
         [lost, closed, left].into_iter().flatten().collect()
     })),
     family("mqttcore_violations", Counter, "Connections closed because of malformed or unexpected packets.", OneByListener("violations")),
-    family("mqttcore_clients_too_fast", Counter, "Connections closed because the client sent too many control packets or acknowledgements a second.", OneByListener("refused_rate")),
+    family("mqttcore_limit", Counter, "Times that a limit acted on a client. Refused connections, CONNECT packets and messages have families of their own.", LimitsByListener(&[
+        limit("messages", "held_back", "held_back_messages"),
+        limit("bytes", "held_back", "held_back_bytes"),
+        limit("control_packets", "held_back", "held_back_control_packets"),
+        limit("control_packets", "disconnected", "refused_rate"),
+        limit("retained_bytes", "held_back", "held_back_retained_bytes"),
+        limit("subscriptions", "refused", "refused_subscriptions"),
+        limit("memory", "held_back", "slowed_memory"),
+        limit("memory", "disconnected", "refused_memory_packets"),
+        limit("memory", "session_refused", "refused_memory_sessions"),
+    ])),
     family("mqttcore_keep_alive_timeouts", Counter, "Connections closed because the client sent nothing for too long.", One("keep_alive_timeouts")),
     family("mqttcore_stalled", Counter, "Connections closed because the client accepted no bytes for too long.", One("stalled")),
 
@@ -151,7 +178,6 @@ pub(super) const FAMILIES: &[Family] = &[
     family("mqttcore_clients", Gauge, "Currently connected clients.", Each(&["version"], |s| by_name(&s.tallies.clients, &[]))),
     family("mqttcore_sessions_expired", Counter, "Sessions that ended by expiry.", One("sessions_expired")),
     family("mqttcore_subscriptions", Gauge, "Current subscriptions, including shared ones.", One("subscriptions")),
-    family("mqttcore_subscriptions_refused", Counter, "Subscriptions refused because their client has too many, or their SUBSCRIBE.", OneByListener("refused_subscriptions")),
     family("mqttcore_shared_subscriptions", Gauge, "Current shared subscriptions.", One("shared_subscriptions")),
     family("mqttcore_directory_nodes", Gauge, "Blocks of the subscription directory.", One("directory_nodes")),
     family("mqttcore_directory_retired_bytes", Gauge, "Bytes of the directory that wait for readers before they are freed.", One("directory_retired_bytes")),
@@ -212,11 +238,6 @@ pub(super) const FAMILIES: &[Family] = &[
         part("pending", "memory_pending_bytes"),
         part("tables", "memory_tables_bytes"),
         part("passwords", "memory_passwords_bytes"),
-    ])),
-    family("mqttcore_memory_limited", Counter, "Actions other than messages that were refused or slowed because memory was short.", ByListener("action", &[
-        part("session_refused", "refused_memory_sessions"),
-        part("packet_refused", "refused_memory_packets"),
-        part("client_slowed", "slowed_memory"),
     ])),
 
     family("mqttcore_shard_turn_age_seconds", Gauge, "Time since each shard last ran its timers; below 0.2 unless it is stuck.",
@@ -371,6 +392,7 @@ mod tests {
                 By(_, parts) | ByListener(_, parts) => {
                     parts.iter().map(|part| part.figure).collect()
                 }
+                LimitsByListener(actions) => actions.iter().map(|action| action.figure).collect(),
                 Maybe(_) | Each(..) | Durations(..) => Vec::new(),
             };
             for name in names {

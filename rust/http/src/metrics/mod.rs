@@ -27,7 +27,7 @@ use prometheus_client::registry::Registry;
 
 use super::app::HttpCounters;
 
-use families::{FAMILIES, Family, Kind, Labelled, Part, Values};
+use families::{FAMILIES, Family, Kind, Labelled, LimitAction, Part, Values};
 use process::Process;
 
 /// Media type of the response.
@@ -288,6 +288,20 @@ impl Family {
                     })
                 };
                 parts.iter().flat_map(of).collect()
+            }
+            Values::LimitsByListener(actions) => {
+                let of = |action: &'static LimitAction| {
+                    let counts = scrape.by_listener(action.figure);
+                    counts.map(move |(listener, count)| {
+                        let labels = vec![
+                            ("listener", listener),
+                            ("limit", Arc::from(action.limit)),
+                            ("action", Arc::from(action.action)),
+                        ];
+                        (labels, count)
+                    })
+                };
+                actions.iter().flat_map(of).collect()
             }
             Values::Durations(..) => Vec::new(),
             Values::Each(names, read) => {

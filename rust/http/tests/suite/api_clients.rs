@@ -87,6 +87,37 @@ fn a_client_is_described() {
     assert_eq!(rest["next"], Value::Null);
 }
 
+/// The rate of the client's messages: one of them is free, the others would take minutes.
+#[test]
+fn the_limit_that_holds_a_client_back_is_named_and_counted() {
+    let home = Home::new();
+    let mut setup = setup(&home);
+    setup.config.address_limits.exempt = Vec::new();
+    setup.config.client_rates.anonymous_messages = 1;
+    let served = setup.start();
+    let mut client = v5("c").connect(&served);
+    let mut owner = Caller::owner(&home);
+    assert_eq!(owner.read("/clients/c")["held_back_by"], json!([]));
+
+    for _ in 0..1_000 {
+        client.publish("t", "x", QoS::AtMostOnce);
+    }
+
+    eventually("it is held back", || {
+        owner.read("/clients/c")["held_back_by"] == json!(["messages"])
+    });
+    let page = Http::unix(&home.folder(0).join("http")).get("/metrics");
+    let metrics = page.text();
+    let line = r#"mqttcore_limit_total{listener="test",limit="messages",action="held_back"} "#;
+    let count = metrics.lines().find_map(|shown| shown.strip_prefix(line));
+    assert!(
+        count.is_some_and(|count| !count.starts_with('0')),
+        "{metrics}"
+    );
+    let _again = v5("c").connect(&served);
+    assert_eq!(owner.read("/clients/c")["held_back_by"], json!([]));
+}
+
 #[test]
 fn the_rules_of_a_client_are_listed_in_the_order_in_which_they_decide() {
     let home = Home::new();

@@ -82,7 +82,7 @@ impl BrokerHandle {
         if question.bytes > EXPLAINED_BYTES_MAX {
             return Err(ExplainError::TooLarge(question.bytes));
         }
-        let config = self.config().await?;
+        let config = self.config()?;
         let message = match message(&question, &config.limits) {
             Ok(message) => message,
             Err(step) => return Ok(ExplainedDelivery::refused(step)),
@@ -143,7 +143,7 @@ impl BrokerHandle {
             .ok_or_else(|| ExplainError::NoClient(id.into()))
     }
 
-    /// Walks the steps on the shard of the publisher.
+    /// Walks the steps on the shard of the publisher; those of the broker's own message on any shard that answers.
     async fn foresee_publish(
         &self,
         from: Option<String>,
@@ -151,8 +151,9 @@ impl BrokerHandle {
         wanted: AskedReceivers,
     ) -> Result<ForeseenPublish, ExplainError> {
         let engine = self.engine().ok_or(BrokerStopped)?;
-        let shard = from.as_ref().map_or(0, |id| engine.shard_of(id));
+        let publisher = from.as_ref().map(|id| engine.shard_of(id));
         drop(engine);
+        let shards = publisher.map_or(0..self.shards(), |shard| shard..shard + 1);
         let message = message.clone();
         let ask = move |shard: &Rc<Shard>| -> Result<ForeseenPublish, ExplainError> {
             // The directory may lack sessions that are not loaded yet.
@@ -163,7 +164,7 @@ impl BrokerHandle {
                 let client = shard.find_client(&id);
                 client.ok_or(ExplainError::NoClient(id))
             };
-            let client = from.map(find).transpose()?;
+            let client = from.clone().map(find).transpose()?;
             Ok(publisher::foresee(
                 shard,
                 client.as_ref(),
@@ -171,7 +172,14 @@ impl BrokerHandle {
                 &wanted,
             ))
         };
-        self.read(shard, ask).await?
+        let mut late = AskError::Stopped(BrokerStopped);
+        for shard in shards {
+            match self.read(shard, ask.clone()).await {
+                Err(error @ AskError::Late { .. }) => late = error,
+                answer => return answer?,
+            }
+        }
+        Err(late.into())
     }
 
     /// Asks the shards of the receivers, [`JUDGED_A_TURN`] at a time.

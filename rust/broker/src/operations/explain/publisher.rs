@@ -21,6 +21,7 @@ use crate::routing::{external, message_records, retain, router};
 use crate::shard::Shard;
 
 /// Which receivers are asked about.
+#[derive(Clone)]
 pub(super) struct AskedReceivers {
     pub(super) after: Option<ReceiverPosition>,
     pub(super) limit: usize,
