@@ -326,9 +326,7 @@ impl Connection {
         if self.input.make_room().is_err() {
             return Err(self.refuse_packet());
         }
-        let Self {
-            input, transport, ..
-        } = self;
+        let (input, transport) = (&mut self.input, &mut self.transport);
         let (read, arrived) = match input.read(scratch, |place| transport.poll_read(cx, place)) {
             Poll::Pending => return Ok(Poll::Pending),
             Poll::Ready(Err(ReadEnd::Lost)) => return Err(DisconnectCause::Lost),
@@ -349,8 +347,7 @@ impl Connection {
             Some(Arrived::Read(bytes)) => self.handle_batch(ReadBatch::new(bytes))?,
             Some(Arrived::Frame(frame)) => {
                 let chunk = Chunk::from_buffer(frame, self.shard.account_of(&self.link));
-                let chunk = self.shard.marked(chunk);
-                self.handle_batch(Unread::new(chunk).batch())?;
+                self.handle_batch(Unread::new(self.shard.marked(chunk)).batch())?;
             }
         }
         Ok(Poll::Ready(()))
@@ -476,11 +473,8 @@ mod tests {
     /// An idle connection costs its task, its client and its session; keep them small.
     #[test]
     fn what_an_idle_connection_holds_stays_small() {
-        assert!(
-            size_of::<Connection>() <= 128,
-            "{}",
-            size_of::<Connection>()
-        );
+        let bytes = size_of::<Connection>();
+        assert!(bytes <= 128, "{bytes}");
         assert!(size_of::<Client>() <= 216, "{}", size_of::<Client>());
         assert!(size_of::<Link>() <= 136, "{}", size_of::<Link>());
     }
