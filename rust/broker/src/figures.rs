@@ -1,6 +1,7 @@
 //! Figures of the broker: counters of all shards together, and the durabilities in force.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::config::measures::HookCalls;
 use crate::durability::audit::AuditLog;
@@ -113,14 +114,16 @@ pub(crate) fn measure_memory(engine: &EngineState) {
     engine.memory.set_measured(table_bytes(engine), passwords);
 }
 
-/// Bytes of subscriptions, retained topics, traces, the store, and extensions.
+/// Bytes of subscriptions, retained topics, traces, watches, the store, and extensions.
 fn table_bytes(engine: &EngineState) -> usize {
     let extensions = engine.figures.iter().map(|figures| figures.memory_bytes());
     let store = engine.log.as_ref().map_or(0, |log| log.memory_bytes());
     let directory = engine.directory.stats();
     let retained = engine.retained.len() * RETAINED_TOPIC_BYTES;
     let traces = engine.traces.memory_bytes();
-    let tables = directory.bytes + directory.retired_bytes + retained + traces;
+    // ORDERING: a figure.
+    let watches = engine.watched_bytes.load(Ordering::Relaxed);
+    let tables = directory.bytes + directory.retired_bytes + retained + traces + watches;
     tables + extensions.sum::<usize>() + usize::try_from(store).unwrap_or(usize::MAX)
 }
 
