@@ -11,6 +11,7 @@ use mqttcore_session::{AckToken, Cause, ChunkAccount, Control, OnDemand};
 use mqttcore_topics::TopicFilter;
 use tokio::sync::oneshot;
 
+use crate::clients::channel::Channel;
 use crate::clients::measures::LinkMeasures;
 use crate::clients::outbox::Outbox;
 use crate::clients::retained::Replays;
@@ -95,6 +96,8 @@ pub(crate) struct Link {
     pub(crate) partial_bytes: Cell<u32>,
     /// Heap of TLS or WebSocket, in KiB: one byte fits into padding.
     pub(crate) transport_kib: Cell<u8>,
+    /// What it runs over.
+    pub(crate) channel: Cell<Channel>,
     /// How the connection is read while memory is short.
     pub(crate) pace: Cell<Pace>,
     /// The last turn ended without reading the socket, because it waits for a plugin, the rate limit, its own full
@@ -172,6 +175,7 @@ impl Link {
             measures: LinkMeasures::default(),
             partial_bytes: Cell::new(0),
             transport_kib: Cell::default(),
+            channel: Cell::default(),
             pace: Cell::default(),
             is_unread: Cell::new(false),
             in_turn: Cell::new(false),

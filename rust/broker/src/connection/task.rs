@@ -81,6 +81,7 @@ pub(crate) fn spawn(
     shard.tasks.set(shard.tasks.get() + 1);
     let transport_kib = u8::try_from(transport.heap_bytes().div_ceil(1_024));
     link.transport_kib.set(transport_kib.unwrap_or(u8::MAX));
+    link.channel.set(transport.channel());
     let rates = ClientRates::of(&shard.config(), link.peer().ip());
     let connection = Connection {
         shard: Rc::clone(shard),
