@@ -12,10 +12,12 @@ Rows of TLS have full handshakes, without tickets, and certificates of P-256.
 
 Every broker runs as its own process on one core, as users run it; the load generator
 (`mqttcore-load`) runs on another. Brokers take turns, row by row and round by round, each time
-freshly started. A ratio is the median of the ratios of the rounds, with the lowest and the highest:
-rates of different machines or different hours are not compared. `load` is how busy the core of the
-load generator is; at 1 the row measures the generator. In the row with a fixed rate the time of a
-message begins when it was due, and the generator never sleeps, so that it sends on time.
+freshly started; every second round is the other way round. In rows of the ceiling, the other is a
+bare forwarder between sockets (`mqttcore-ceiling`). A ratio is the median of the ratios of the
+rounds, with the lowest and the highest: rates of different machines or different hours are not
+compared. `load` is how busy the core of the load generator is; at 1 the row measures the generator.
+In the row with a fixed rate the time of a message begins when it was due, and the generator never
+sleeps, so that it sends on time.
 
 Mosquitto runs without log, with `set_tcp_nodelay true` as every fast client sets it, and with
 `max_queued_messages 0`, so that it may queue what it has no time to send instead of dropping it.
@@ -42,7 +44,9 @@ from benches.broker.observer import Observer
 from benches.broker.reload import reload_times
 from benches.broker.rows import (
     BESIDE,
+    CEILING,
     DURABLE_ROWS,
+    EMBEDDED,
     MOSQUITTO,
     OURS,
     RELOAD,
@@ -63,26 +67,40 @@ def measure_rows(
 ) -> Iterator[tuple[Figure, str, Measured]]:
     """All busy rows, interleaved: round by round, row by row, broker by broker.
 
-    A row that fails is left out from then on; its reason is among the failures of the options.
+    A broker that fails a row is left out of it from then on, and all are if ours fails; the reason
+    is among the failures of the options.
     """
-    rows = DURABLE_ROWS if options.durable else ROWS
+    rows = DURABLE_ROWS if brokers.durable else ROWS
     chosen = [row for row in rows if any(options.rows in name for name in row.names())]
     results = [Measured() for _ in chosen]
     for number in range(options.rounds):
         for row, result in zip(chosen, results, strict=True):
-            is_over = row.rounds is not None and number >= row.rounds
-            if is_over or row.name in options.failures:
-                continue
-            for name in (OURS, BESIDE) if row.beside else brokers.names(tls=row.tls):
-                progress(f"round {number + 1} of {options.rounds}: {row.name}: {name}")
-                try:
-                    result.add(name, measure_row(brokers, row, name, options))
-                except ReportError as error:
-                    options.failures[row.name] = f"{row.name}: {error}"
-                    break
+            if row.rounds is None or number < row.rounds:
+                measure_round(brokers, options, (row, number), result)
     for row, result in zip(chosen, results, strict=True):
         for figure, name in zip(row.figures, row.names(), strict=True):
             yield figure, name, result
+
+
+def measure_round(
+    brokers: Brokers, options: argparse.Namespace, turn: tuple[Row, int], result: Measured
+) -> None:
+    """One round of one row, for each broker that has not failed it."""
+    row, number = turn
+    for name in in_turn(brokers, row, number):
+        if options.failures.keys() & {(row.name, OURS), (row.name, name)}:
+            continue
+        progress(f"round {number + 1} of {options.rounds}: {row.name}: {name}")
+        try:
+            result.add(name, measure_row(brokers, row, name, options))
+        except ReportError as error:
+            options.failures[row.name, name] = f"{row.name}: {name}: {error}"
+
+
+def in_turn(brokers: Brokers, row: Row, number: int) -> tuple[str, ...]:
+    """Who carries this row, in the order of this round: the other way round in each second one."""
+    names = (OURS, BESIDE) if row.beside else brokers.names(tls=row.tls, ceiling=row.has_ceiling)
+    return names if number % 2 == 0 else names[::-1]
 
 
 def measure_row(
@@ -103,6 +121,7 @@ def measure_row(
             OURS if is_other_load else name,
             tls=row.tls and not is_other_load,
             settings=settings,
+            both_cores=row.has_both_cores and not is_other_load,
         ) as broker,
         looks_on,
         tempfile.TemporaryDirectory(dir=brokers.folder, prefix="disk-") as disk,
@@ -127,6 +146,30 @@ def measure_start(brokers: Brokers) -> Measured:
     return result
 
 
+PROGRAM = """
+import time
+from mqttcore import Broker, Settings
+from mqttcore.config import Listener
+broker = Broker(Settings(listeners=(Listener(address="127.0.0.1:0", anonymous=True),)))
+began = time.perf_counter()
+broker.start()
+print(time.perf_counter() - began)
+broker.stop()
+"""
+
+
+def measure_embedded(brokers: Brokers) -> Measured:
+    """Seconds that `Broker.start()` takes in a program."""
+    result = Measured()
+    for _ in range(START_ROUNDS):
+        for name, python in brokers.pythons.items():
+            if python:
+                progress(f"embedded: {name}")
+                took_s = brokers.program(python, PROGRAM)
+                result.add(name, {"start_s": float(took_s)})
+    return result
+
+
 def measure_reload(brokers: Brokers, options: argparse.Namespace) -> Measured:
     """Seconds from SIGHUP to the first CONNECT that meets the new rules."""
     result = Measured()
@@ -145,12 +188,15 @@ def progress(text: str) -> None:
 def summary(figure: Figure, name: str, result: Measured) -> dict[str, Any]:
     """One line with its medians, its ratios and whether its goal is met."""
     ours = figure.value(result, OURS)
-    first = BESIDE if BESIDE in result.rounds else MOSQUITTO
     goal = figure.goal
+    first = BESIDE if BESIDE in result.rounds else MOSQUITTO
+    if goal is not None and goal.of is not None and goal.of[0] == CEILING:
+        first = CEILING
     bound = None if goal is None else goal.bound(result)
     is_rate = figure.unit in {"msg/s", "1/s"}
     details = ("p50_us", "p99_us", "broker_cpu_us") if is_rate else ()
-    ratios = {other: figure.ratios(result, other) for other in result.rounds if other != OURS}
+    compared = {CEILING} if first == CEILING else result.rounds.keys() - {OURS, CEILING}
+    ratios = {other: figure.ratios(result, other) for other in sorted(compared)}
     of = goal.of[0] if goal is not None and goal.of is not None else first
     span = figure.ratios(result, of) if of != OURS else None
     return {
@@ -186,7 +232,7 @@ def number(value: float | None, unit: str) -> str:
 def goal_text(goal: Goal, bound: float | None, unit: str) -> str:
     """The goal in the words of its row."""
     sign = ">=" if goal.is_floor else "<="
-    if goal.of is not None and goal.of[0] == MOSQUITTO:
+    if goal.of is not None and goal.of[0] in {MOSQUITTO, CEILING}:
         return f"{sign} {goal.times:g} x"
     return f"{sign} {number(bound, unit)}"
 
@@ -201,8 +247,7 @@ def verdict(line: dict[str, Any]) -> str:
 
 def pair(line: dict[str, Any], key: str) -> str:
     """One detail of both sides, ours first."""
-    other = BESIDE if BESIDE in line["details"] else MOSQUITTO
-    values = [line["details"].get(name, {}).get(key) for name in (OURS, other)]
+    values = [line["details"].get(name, {}).get(key) for name in (OURS, line["other_name"])]
     if not any(values):
         return ""
     return " / ".join(f"{value:,.1f}" if value else "-" for value in values)
@@ -252,12 +297,17 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--strict", action="store_true", help="fail when a goal is not met")
     parser.add_argument("--peers", type=Path, help="TOML file that names more brokers")
-    parser.add_argument("--page", type=Path, help="write the table and its plot, as Markdown")
+    parser.add_argument(
+        "--page", type=Path, help="write the table of all rows and its plot, as Markdown"
+    )
     parser.add_argument("--json", action="store_true", help="print every round as JSON")
     parser.add_argument("--load", type=Path, help="a mqttcore-load that is built already")
     parser.add_argument("--folder", type=Path, help="on the disk that is measured (the system's)")
     parser.add_argument("--python", default=sys.executable, help="that has mqttcore (this one)")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.page and (options.rows or options.durable or options.ours_only or options.beside):
+        parser.error("--page: the page has all rows, beside Mosquitto")
+    return options
 
 
 def report(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -266,8 +316,12 @@ def report(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     options.connections = min(options.connections, hard - 200 if hard > 0 else soft)
     with tempfile.TemporaryDirectory(prefix="mqttcore-bench-", dir=options.folder) as folder:
-        for result in measure_all(Brokers(options, Path(folder)), options):
+        brokers = Brokers(options, Path(folder), durable=options.durable)
+        for result in measure_all(brokers, options):
             yield summary(*result)
+        if options.page:
+            for result in measure_rows(Brokers(options, Path(folder), durable=True), options):
+                yield summary(*result)
 
 
 def measure_all(
@@ -277,6 +331,8 @@ def measure_all(
     yield from measure_rows(brokers, options)
     if options.rows in START.name:
         yield START, START.name, measure_start(brokers)
+    if options.rows in EMBEDDED.name:
+        yield EMBEDDED, EMBEDDED.name, measure_embedded(brokers)
     reload_figures = [figure for figure in RELOAD if options.rows in figure.name]
     if reload_figures:
         reloads = measure_reload(brokers, options)

@@ -20,6 +20,8 @@ from pathlib import Path
 from string import Template
 from typing import Any, Final
 
+from benches.broker.rows import CEILING
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 START_S = 10.0
 STOP_S = 10.0
@@ -120,7 +122,7 @@ def read_peer(name: str, table: dict[str, Any]) -> Peer:
     """One broker: ``command``, and the texts ``config`` and ``tls``."""
     command = table.pop("command", None)
     config, tls = table.pop("config", ""), table.pop("tls", "")
-    if name in {"ours", "mosquitto", "beside"}:
+    if name in {"ours", "mosquitto", "beside", CEILING}:
         raise ValueError(f"[{name}]: this name is taken; choose another one")
     if not isinstance(command, list) or not all(isinstance(word, str) for word in command):
         raise TypeError(f"[{name}]: command is a list of strings")
@@ -132,24 +134,27 @@ def read_peer(name: str, table: dict[str, Any]) -> Peer:
 class Brokers:
     """Starts and ends the brokers, one at a time."""
 
-    def __init__(self, options: argparse.Namespace, folder: Path) -> None:
+    def __init__(self, options: argparse.Namespace, folder: Path, *, durable: bool) -> None:
         self.pythons: dict[str, str] = {"ours": options.python, "beside": options.beside}
         self.folder = folder
-        self.durable: bool = options.durable
+        self.durable = durable
         is_alone = options.ours_only or options.beside
         self.mosquitto = None if is_alone else find_mosquitto()
         self.peers = {} if is_alone else read_peers(options.peers)
         self.binary = (options.load or build_load()).resolve()
+        self.ceiling = self.binary.with_name("mqttcore-ceiling")
         cores = sorted(os.sched_getaffinity(0))
         self.broker_core, self.load_core = (cores[0], cores[-1])
         if len(cores) < 2:
             print("bench-broker: only one core: broker and load share it", file=sys.stderr)
 
-    def names(self, *, tls: bool = False) -> tuple[str, ...]:
-        """What is measured, in turn."""
+    def names(self, *, tls: bool = False, ceiling: bool = False) -> tuple[str, ...]:
+        """What is measured, in turn; with `ceiling`, the bare forwarder, too."""
         if self.pythons["beside"]:
             return ("ours", "beside")
         peers = [name for name, peer in self.peers.items() if peer.tls or not tls]
+        if ceiling:
+            peers.append(CEILING)
         return ("ours", "mosquitto", *peers) if self.mosquitto else ("ours",)
 
     @functools.cached_property
@@ -177,10 +182,16 @@ class Brokers:
                 return ours
             config.write_text(OURS_KEEPS)
             return [*ours, "--config", str(config), "--data", str(data)]
+        if name == CEILING:
+            return [str(self.ceiling), f"127.0.0.1:{port}"]
         if name in self.peers:
             return self.peer_command(
                 self.peers[name], port, data, config, self.certificates if tls else None
             )
+        return self.mosquitto_command(port, data, config, tls=tls)
+
+    def mosquitto_command(self, port: int, data: Path, config: Path, *, tls: bool) -> list[str]:
+        """The command line of Mosquitto, whose configuration is written."""
         text = MOSQUITTO_CONFIG.format(port=port)
         if self.durable:
             data.mkdir(mode=0o777)
@@ -203,8 +214,11 @@ class Brokers:
         return [Template(word).safe_substitute(places) for word in peer.command]
 
     @contextlib.contextmanager
-    def running(self, name: str, *, tls: bool = False, settings: str = "") -> Iterator[Running]:
+    def running(
+        self, name: str, *, tls: bool = False, settings: str = "", both_cores: bool = False
+    ) -> Iterator[Running]:
         """A broker that answers; `settings` are a configuration of ours, in TOML."""
+        cores = {self.broker_core, self.load_core} if both_cores else {self.broker_core}
         port = free_port()
         data = self.folder / f"{name}-{port}"
         log = self.folder / f"{name}-{port}.log"
@@ -216,7 +230,7 @@ class Brokers:
                 stdout=sink,
                 stderr=subprocess.STDOUT,
                 cwd=self.folder,
-                preexec_fn=lambda: settle(self.broker_core),
+                preexec_fn=lambda: settle(cores),
             )
             try:
                 ca = self.certificates / "ca.pem" if tls else None
@@ -226,6 +240,21 @@ class Brokers:
             finally:
                 end(process)
                 shutil.rmtree(data, ignore_errors=True)
+
+    def program(self, python: str, text: str) -> str:
+        """Runs a program of Python on the core of the brokers; what it prints."""
+        done = subprocess.run(  # noqa: S603 -- our own text
+            [python, "-c", text],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=ROW_S,
+            check=False,
+            preexec_fn=lambda: settle({self.broker_core}),
+        )
+        if done.returncode != 0:
+            raise ReportError(f"{python}: {done.stderr.strip()}")
+        return done.stdout
 
     def load(self, words: Sequence[str]) -> dict[str, Any]:
         """Runs one row of the load generator on its core."""
@@ -237,7 +266,7 @@ class Brokers:
                 text=True,
                 timeout=ROW_S,
                 check=False,
-                preexec_fn=lambda: settle(self.load_core),
+                preexec_fn=lambda: settle({self.load_core}),
             )
         except subprocess.TimeoutExpired:
             raise ReportError(f"the load took more than {ROW_S:.0f} s: {' '.join(words)}") from None
@@ -262,12 +291,12 @@ def find_mosquitto() -> str:
     return path
 
 
-def settle(core: int) -> None:
-    """Keeps this process on one core, ahead of what else runs there if that is allowed.
+def settle(cores: set[int]) -> None:
+    """Keeps this process on these cores, ahead of what else runs there if that is allowed.
 
     Linux weighs sessions against each other before it looks at the processes in them.
     """
-    os.sched_setaffinity(0, {core})
+    os.sched_setaffinity(0, cores)
     os.setsid()
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, -15)
@@ -325,13 +354,14 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def build_load() -> Path:
-    """Builds the load generator and answers where it is.
+    """Builds the load generator, and the bare forwarder beside it; answers where it is.
 
     Raises:
         ReportError: cargo is missing or refuses.
     """
     command = ["cargo", "build", "--release", "--quiet", "--package", "mqttcore-benches"]
-    command += ["--bin", "mqttcore-load", "--message-format", "json-render-diagnostics"]
+    command += ["--bin", "mqttcore-load", "--bin", "mqttcore-ceiling"]
+    command += ["--message-format", "json-render-diagnostics"]
     try:
         done = subprocess.run(  # noqa: S603 -- our own command line
             command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True

@@ -62,7 +62,7 @@ def reload_times(python: str, folder: Path, core: int) -> Iterator[float]:
             stderr=subprocess.STDOUT,
             cwd=folder,
             env=os.environ | {"PYTHONPATH": str(folder)},
-            preexec_fn=lambda: settle(core),
+            preexec_fn=lambda: settle({core}),
         )
         try:
             wait_until_let_in(port, "rules-0", log)

@@ -11,6 +11,8 @@ OURS: Final = "ours"
 MOSQUITTO: Final = "mosquitto"
 BESIDE: Final = "beside"
 """What ours is compared with where that is not Mosquitto: another build of it, or another load."""
+CEILING: Final = "ceiling"
+"""A bare forwarder between sockets: `mqttcore-ceiling`."""
 SCALES: Final = {"ms": 1e-3}
 """Times are measured in microseconds."""
 
@@ -122,6 +124,10 @@ class Row:
     """A configuration of ours, in TOML; ``$http`` and ``$token`` are replaced (`Observer`)."""
     beside_settings: str = ""
     """The configuration under ``beside``."""
+    has_ceiling: bool = False
+    """The bare forwarder carries this load, too."""
+    has_both_cores: bool = False
+    """Ours may use the core of the load generator as well; not under ``beside``."""
     is_observed: bool = False
     """An operator looks on (`Observer`); not under ``beside``."""
     reads_log: bool = False
@@ -134,10 +140,13 @@ class Row:
         return [figure.name or self.name for figure in self.figures]
 
 
-def plain(name: str, *load: str, goal: float | None = None) -> Row:
-    """A row of messages a second, and how many times Mosquitto's they have to be."""
-    bound = None if goal is None else mosquitto(goal)
-    return Row(name=name, load=load, figures=(Figure(goal=bound),))
+def plain(name: str, *load: str, goal: float | None = None, ceiling: float | None = None) -> Row:
+    """A row of messages a second: how many times Mosquitto's, and which share of the ceiling."""
+    figures = [Figure(goal=None if goal is None else mosquitto(goal))]
+    if ceiling is not None:
+        share = Goal(times=ceiling, of=(CEILING, "messages_per_s"), is_floor=True)
+        figures.append(Figure(name=f"{name}, ceiling", goal=share))
+    return Row(name=name, load=load, figures=tuple(figures), has_ceiling=ceiling is not None)
 
 
 def aliases(name: str, *load: str) -> Row:
@@ -204,6 +213,25 @@ def shards(name: str, *load: str) -> Row:
     )
 
 
+def cores(name: str, *load: str) -> Row:
+    """A row with two shards on two cores, beside one shard on one core.
+
+    The load generator has a core, and shares it with the broker: see its CPU time, too.
+    """
+    return Row(
+        name=f"{name}, 2 shards on 2 cores or 1",
+        load=load,
+        beside=load,
+        settings="shards = 2\n",
+        beside_settings="shards = 1\n",
+        has_both_cores=True,
+        figures=(
+            Figure(),
+            Figure(name=f"{name}, 2 shards on 2 cores or 1, CPU", key="broker_cpu_us", unit="us"),
+        ),
+    )
+
+
 def each(name: str, *load: str, most: float | None = None) -> Row:
     """A row of resident bytes."""
     goal = None if most is None else Goal(plus=most)
@@ -212,8 +240,8 @@ def each(name: str, *load: str, most: float | None = None) -> Row:
 
 
 ROWS: Final = (
-    plain("50 pairs, QoS 0, 1 in flight", "pairs", "--window", "1", goal=1.5),
-    plain("50 pairs, QoS 0, 16 in flight", "pairs", "--window", "16", goal=13),
+    plain("50 pairs, QoS 0, 1 in flight", "pairs", "--window", "1", goal=1.5, ceiling=0.92),
+    plain("50 pairs, QoS 0, 16 in flight", "pairs", "--window", "16", goal=13, ceiling=0.75),
     plain("50 pairs, QoS 0, 256 in flight", "pairs", "--window", "256", goal=30),
     plain("50 pairs, QoS 0, 16, 1 KiB", "pairs", "--payload", "1024", goal=11),
     plain("10 pairs, QoS 0, 1 in flight, 1 MB", *PAIRS_OF_LARGE, "--window", "1", goal=1.2),
@@ -222,8 +250,8 @@ ROWS: Final = (
     plain("50 pairs, QoS 2, 16 in flight", "pairs", "--qos", "2", goal=15),
     plain("50 alone, QoS 2, own topic, 1", "own", "--qos", "2", "--window", "1"),
     plain("50 alone, QoS 2, own topic, 16", "own", "--qos", "2"),
-    plain("fan-out 1 to 1000, 1 in flight", "fanout", "--window", "1", goal=2.1),
-    plain("fan-out 1 to 1000, 16 in flight", "fanout", "--window", "16", goal=20),
+    plain("fan-out 1 to 1000, 1 in flight", "fanout", "--window", "1", goal=2.1, ceiling=0.9),
+    plain("fan-out 1 to 1000, 16 in flight", "fanout", "--window", "16", goal=20, ceiling=0.75),
     plain("200 publishers to 4 wildcards, 16", "fanin", "--window", "16", goal=20),
     plain("shared group, 100 to 10, 16", "shared", "--window", "16", goal=11),
     Row(
@@ -263,6 +291,8 @@ ROWS: Final = (
     ),
     shards("fan-out, 16", "fanout", "--window", "16"),
     shards("shared group, 16", "shared", "--window", "16"),
+    cores("50 pairs, QoS 0, 16", "pairs"),
+    cores("fan-out, 16", "fanout", "--window", "16"),
     aliases("50 pairs, QoS 0, 16, alias or none", "pairs"),
     aliases("50 pairs, QoS 1, 16, alias or none", "pairs", *QOS_1),
     aliases("fan-out 1 to 1000, 16, alias or none", "fanout", "--window", "16"),
@@ -374,6 +404,9 @@ DURABLE_ROWS: Final = (
 own persistence, which saves every half hour and at the end."""
 START: Final = Figure(
     name="start to first connection", key="start_s", unit="s", goal=Goal(plus=0.06)
+)
+EMBEDDED: Final = Figure(
+    name="Broker.start() in a program", key="start_s", unit="s", goal=Goal(plus=0.003)
 )
 RELOAD: Final = (
     Figure(name="reload of a plugin, shortest of 20", key="reload_s", unit="s", over=min),

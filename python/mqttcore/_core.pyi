@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, Literal, final
+from typing import Any, Final, Literal, final, overload
 
 from _typeshed import ReadableBuffer, StrPath
 
@@ -36,6 +36,7 @@ __all__ = [
     "StartError",
     "StoppedError",
     "StoreError",
+    "StoreWriter",
     "StreamBatch",
     "StreamDecoder",
     "StreamOptions",
@@ -68,6 +69,7 @@ __all__ = [
     "read_stream_file_meta",
     "reason_text",
     "store_backup",
+    "store_create",
     "store_dump",
     "store_info",
     "store_repair",
@@ -1206,8 +1208,71 @@ def is_stream_name(name: str, /) -> bool:
 def store_seal(directory: StrPath, /) -> list[dict[str, Any]]:
     """Writes all rows of the store in ``directory`` into files; returns the state of streams."""
 
-def store_dump(directory: StrPath, line: Callable[[str], object], /) -> int:
-    """Calls ``line`` with a text for each record of the log, in order; returns how many."""
+@overload
+def store_dump(
+    directory: StrPath, visit: Callable[[str], object], /, *, as_fields: Literal[False] = False
+) -> int:
+    """Calls ``visit`` with a text for each record of the log, in order; returns how many."""
+
+@overload
+def store_dump(
+    directory: StrPath, visit: Callable[[dict[str, object]], object], /, *, as_fields: Literal[True]
+) -> int:
+    """Calls ``visit`` with the fields of each record of the log."""
+
+def store_create(directory: StrPath, fill: Callable[[StoreWriter], object], /) -> None:
+    """Creates a store in a new or empty folder: completely, or not at all."""
+
+@final
+class StoreWriter:
+    """Writes sessions and messages into a new store."""
+
+    def session(
+        self,
+        client_id: str,
+        /,
+        *,
+        username: str | None,
+        version: int,
+        expiry_s: int,
+        away_since_ms: int,
+    ) -> int:
+        """Writes a session without a connection; returns its number."""
+
+    def subscribe(
+        self,
+        session: int,
+        filter: str,  # noqa: A002 - positional only
+        /,
+        *,
+        options: int,
+        subscription_id: int,
+    ) -> None:
+        """Writes a subscription."""
+
+    def message(
+        self,
+        packet: bytes,
+        /,
+        *,
+        kept: bool,
+        expires_at_ms: int | None,
+        source: tuple[str, str | None] | None,
+        receiver: tuple[int, int, bool, list[int]] | None,
+    ) -> int:
+        """Writes the message of a PUBLISH; returns its number, also that of the delivery.
+
+        ``receiver``: session, QoS, RETAIN and Subscription Identifiers.
+        """
+
+    def deliver(self, message: int, receiver: tuple[int, int, bool, list[int]], /) -> int:
+        """Queues a message for one more session; returns the number of the delivery."""
+
+    def sending(self, session: int, delivery: int, packet_id: int, /) -> None:
+        """Writes that a delivery was sent and is not acknowledged."""
+
+    def received(self, session: int, packet_id: int, /) -> None:
+        """Writes that only the release of a QoS 2 message is open."""
 
 # --- streams
 

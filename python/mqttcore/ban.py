@@ -35,7 +35,7 @@ TARGETS = {
 
 KINDS = {"client_id": "client_id", "client_id_regex": "client_id_regex", "user": "username"}
 """Kinds of the HTTP API by option; ``--address`` is ``ip``."""
-MORE = ("url", "data", "key_file", "json")
+MORE = ("url", "data", "key_file", "cafile", "json")
 """The options that only the HTTP API takes."""
 
 
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser().parse_args(arguments)
     if given.directory is None:
         return asking("ban", given, by_api)
-    if given.url or given.data or given.key_file:
+    if given.url or given.data or given.key_file or given.cafile:
         print("mqttcore ban: give DIR, or --url or --data, not both", file=sys.stderr)
         return USAGE
     options = vars(given)

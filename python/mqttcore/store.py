@@ -1,8 +1,10 @@
 """`mqttcore store verify|repair|seal|dump|backup|info DIR`: tools for data folders.
 
 ``backup`` also copies the store of a running broker, which continues meanwhile; the other tools
-need a folder that no broker has open. Exit status: 0 all is well, 1 it cannot be done, 2 the
-command line is wrong, 3 the store is damaged (``verify``) or data was given up (``repair``).
+need a folder that no broker has open. ``import-mosquitto`` makes a new one.
+
+Exit status: 0 all is well, 1 it cannot be done, 2 the command line is wrong, 3 the store is
+damaged (``verify``) or data was given up (``repair``).
 """
 
 import argparse
@@ -69,10 +71,10 @@ def parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=words, description=words)
         command.add_argument("directory", type=pathlib.Path, metavar="DIR", help="data folder")
         command.set_defaults(run=run)
-        if name != "dump":
-            command.add_argument(
-                "--json", action="store_true", help="print JSON; it is printed without, too"
-            )
+        words = "print JSON; it is printed without, too"
+        if name == "dump":
+            words = "print a JSON object for each record"
+        command.add_argument("--json", action="store_true", help=words)
         if name == "backup":
             command.add_argument("to", type=pathlib.Path, metavar="TO", help="folder of the copy")
         if name == "repair":
@@ -82,7 +84,55 @@ def parser() -> argparse.ArgumentParser:
                 help="confirms the loss; without it nothing is changed. verify prints the data that"
                 " would be lost",
             )
+    add_import(commands)
     return made
+
+
+def add_import(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Adds the command that takes over the state of Mosquitto."""
+    words = "make a new data folder of Mosquitto's persistence file"
+    command = commands.add_parser(
+        "import-mosquitto",
+        help=words,
+        description="Makes a new data folder of the persistence file of Mosquitto 1.5.6 and later:"
+        " sessions, subscriptions, queued and retained messages. Stop Mosquitto first: it writes"
+        " the file when it ends.",
+    )
+    command.add_argument(
+        "file", type=pathlib.Path, metavar="FILE", help="Mosquitto's file, as mosquitto.db"
+    )
+    command.add_argument(
+        "directory", type=pathlib.Path, metavar="DIR", help="new or empty data folder"
+    )
+    command.add_argument(
+        "--accept-loss",
+        action="store_true",
+        help="leave out what cannot be taken over; without it nothing is written then",
+    )
+    command.add_argument(
+        "--json", action="store_true", help="print JSON; it is printed without, too"
+    )
+    command.set_defaults(run=take_over)
+
+
+def take_over(options: argparse.Namespace) -> int:
+    """Makes a store of the state of Mosquitto."""
+    from mqttcore.mosquitto_db import MosquittoDbError
+    from mqttcore.store_import import LeftOutError, import_mosquitto
+
+    try:
+        done = import_mosquitto(options.file, options.directory, accepts_loss=options.accept_loss)
+    except MosquittoDbError as error:
+        print(f"mqttcore store: {options.file}: {error}", file=sys.stderr)
+        return 1
+    except LeftOutError as error:
+        print(error, file=sys.stderr)
+        print(
+            "mqttcore store: nothing was written; --accept-loss leaves these out", file=sys.stderr
+        )
+        return 1
+    tell(done)
+    return 0
 
 
 def verify(options: argparse.Namespace) -> int:
@@ -115,8 +165,16 @@ def seal(options: argparse.Namespace) -> int:
 
 def dump(options: argparse.Namespace) -> int:
     """Prints every record."""
-    store_dump(options.directory, print)
+    if options.json:
+        store_dump(options.directory, tell_record, as_fields=True)
+    else:
+        store_dump(options.directory, print)
     return 0
+
+
+def tell_record(fields: dict[str, object]) -> None:
+    """Prints a record as one line of JSON."""
+    print(json.dumps(fields))
 
 
 def backup(options: argparse.Namespace) -> int:

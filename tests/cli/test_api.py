@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 import socket
@@ -10,10 +11,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
+from mqttcore import Broker
 from mqttcore.cli.api import Api, endpoint_options
 from mqttcore.cli.failure import CommandError
 
 from tests.cli.conftest import Run
+from tests.streams.plant import plant_settings, with_key
+from tests.tls import Files
 
 OVERVIEW = b'HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{"a":1}'
 
@@ -77,3 +81,43 @@ def test_an_export_that_is_not_utf_8_is_reported(run: Run, tmp_path: pathlib.Pat
     done = run("retained", "import", "--url", "http://127.0.0.1:1", tmp_path / "export")
 
     assert (done.status, "not UTF-8" in done.error) == (2, True)
+
+
+SECRET = "mq_" + "a" * 52
+
+
+def test_a_command_trusts_the_ca_of_its_option_and_no_other(
+    run: Run, tmp_path: pathlib.Path
+) -> None:
+    files, other = Files.make(tmp_path / "tls"), Files.make(tmp_path / "other")
+    settings = with_key(plant_settings(tmp_path), tmp_path, SECRET, "view")
+    assert settings.http is not None
+    http = dataclasses.replace(settings.http, tls=files.tls())
+    key = tmp_path / "key"
+    key.write_text(SECRET)
+    with Broker(dataclasses.replace(settings, http=http)) as broker:
+        assert broker.http_address is not None
+        url = f"https://localhost:{broker.http_address[1]}"
+        asked = ("streams", "--json", "--url", url, "--key-file", key)
+
+        trusted = run(*asked, "--cafile", files.path("ca.pem"))
+        strange = run(*asked, "--cafile", other.path("ca.pem"))
+        without = run(*asked)
+
+    assert (trusted.status, json.loads(trusted.out)["items"][0]["name"]) == (0, "plant")
+    for refused in (strange, without):
+        assert refused.status == 3
+        assert "--cafile FILE names a file with the CA to trust" in refused.error
+
+
+def test_a_ca_file_that_cannot_be_used_is_named(run: Run, tmp_path: pathlib.Path) -> None:
+    empty = tmp_path / "ca.pem"
+    empty.touch()
+
+    none = run("streams", "--url", "https://h", "--cafile", empty)
+    plain = run("streams", "--url", "http://h", "--cafile", empty)
+    folder = run("ban", "list", tmp_path, "--cafile", empty)
+
+    assert (none.status, plain.status, folder.status) == (2, 2, 2)
+    assert f"--cafile {empty}: there is no certificate in it" in none.error
+    assert "--cafile needs --url https://HOST:PORT" in plain.error

@@ -27,7 +27,9 @@ def broker(tmp_path: pathlib.Path) -> Iterator[Broker]:
     """A broker with an endpoint that no other test uses."""
     (tmp_path / "token").write_text(TOKEN)
     (tmp_path / "token").chmod(0o600)
-    http = HttpListener(address="127.0.0.1:0", token_file=tmp_path / "token")
+    http = HttpListener(
+        address="127.0.0.1:0", token_file=tmp_path / "token", keys_file=tmp_path / "keys.toml"
+    )
     settings = Settings(
         listeners=(Listener(address="127.0.0.1:0", name="main", anonymous=True),),
         http=http,
@@ -381,3 +383,32 @@ def test_the_variable_of_the_broker_names_the_folder(
     monkeypatch.setenv("MQTTCORE__DATA", str(tmp_path / "data"))
 
     assert "truck/1" in run("clients").out
+
+
+def test_keys_of_a_running_broker(
+    ask: Callable[..., str], run: Run, tmp_path: pathlib.Path
+) -> None:
+    secret = ask("keys", "add", "grafana", "--scope", "view", "--expires", "2090-01-31").strip()
+    added = json.loads(ask("keys", "add", "reader", "--scope", "rows", "--stream", "a", "--json"))
+
+    assert secret.startswith("mq_")
+    assert added["secret"].startswith("mq_")
+    assert (added["name"], added["scopes"], added["streams"]) == ("reader", ["rows"], ["a"])
+    listed = "grafana: view, expires 2090-01-31\nreader: rows, streams a\n"
+    assert ask("keys", "list") == listed
+    assert run("keys", "list", tmp_path / "keys.toml").out == listed
+    assert [key["name"] for key in json.loads(ask("keys", "list", "--json"))["items"]] == [
+        "grafana",
+        "reader",
+    ]
+
+    assert ask("keys", "revoke", "grafana") == ""
+    again = run("keys", "revoke", "grafana", "--data", tmp_path / "data")
+    both = run("keys", "list", tmp_path / "keys.toml", "--data", tmp_path / "data")
+
+    assert ask("keys", "list") == "reader: rows, streams a\n"
+    assert (again.status, again.error) == (
+        1,
+        'mqttcore keys: there is no key named "grafana"\n',
+    )
+    assert (both.status, both.out) == (2, "")

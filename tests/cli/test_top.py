@@ -64,6 +64,21 @@ BEFORE = Sample(overview(received=100, dropped=0), [EARLIER], [0.1, 0.1], 7.0)
 AFTER = Sample(overview(received=3_100, dropped=10), [CLIENT] * 50, [0.1, 12.0], 9.0)
 
 
+def hook(name: str, p99_us: int | None, *, calls: int = 1, waiting: int = 0) -> Json:
+    run = {"count": calls, "p50_us": p99_us, "p99_us": p99_us}
+    return {"plugin": "a.B", "hook": name, "waiting": waiting, "paused": not calls, "run": run}
+
+
+def test_the_store_and_the_slowest_hooks_are_shown() -> None:
+    hooks = [hook("quick", 50), hook("slow", 20_000, waiting=7), hook("off", None, calls=0)]
+    sample = AFTER._replace(syncs_s={"0.5": 0.0005, "0.99": 0.0321}, hooks=hooks)
+
+    shown = screen.summary(screen.Shown(sample, rates(BEFORE, sample), "queue"))
+
+    assert "store      sync p50 0.5 ms, p99 32.1 ms" in shown
+    assert "hooks      B.slow p99 20 ms, 7 waiting; B.quick p99 0.05 ms; B.off, paused" in shown
+
+
 def test_rates_are_differences_by_time() -> None:
     found = rates(BEFORE, AFTER)
 

@@ -21,6 +21,7 @@ from tests.crash.process import ServerProcess
 from tests.crash.run import Outcome
 from tests.crash.small_disk import SmallDisk
 from tests.crash.test_acknowledged import arrive
+from tests.operations.api import Api
 from tests.soak.ledger import Ledger, Message
 from tests.wire import Wire
 
@@ -34,6 +35,7 @@ CONFIG = """
 queue_messages = 1_000_000
 queue_bytes = 4_000_000_000
 queues_disk_bytes = 4_000_000_000
+[http]
 [[listeners]]
 anonymous = true
 """
@@ -108,8 +110,16 @@ class Full:
             self.check(reason == NO_ROOM, f"refused with 0x{reason:02X}")
             self.refused += 1
             self.bystand(near)
+        self.explain()
         self.refuse_new()
         self.change_retained()
+
+    def explain(self) -> None:
+        """An operator who asks why is told of the disk."""
+        question = {"topic": "t", "qos": 1, "bytes": PAYLOAD_BYTES}
+        status, explained = Api(self.disk.data).ask("POST", "/explain/delivery", question)
+        verdict = explained.get("verdict")
+        self.check(verdict == "refused:disk", f"explained with {status}: {explained}")
 
     def bystand(self, near: Wire) -> None:
         """Somebody for whom nothing is kept publishes to itself."""

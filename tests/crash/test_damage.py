@@ -12,6 +12,7 @@ from tests.crash.process import ServerProcess
 SMALL = [kind for kind in KINDS if kind.base is young]
 
 
+@pytest.mark.timeout(300)  # a disk that others write to syncs slowly
 @pytest.mark.parametrize("kind", SMALL, ids=lambda kind: kind.name)
 def test_damage_is_repaired_or_reported_and_nothing_else_is_lost(
     kind: Kind, tmp_path: Path

@@ -25,7 +25,7 @@ def file(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def made(file: pathlib.Path, name: str, *more: str) -> int:
-    return keys.main(["new", str(file), name, *more])
+    return keys.main(["add", str(file), name, *more])
 
 
 def test_keys_are_added_listed_and_revoked(
@@ -103,12 +103,12 @@ def test_what_cannot_be_done_is_reported(
 ) -> None:
     assert made(file, "a", "--scope", "view") == 0
     for arguments, word in (
-        (["new", str(file), "a", "--scope", "view"], "exists"),
-        (["new", str(file), "", "--scope", "view"], "1 to 128"),
-        (["new", str(file), "\n", "--scope", "view"], "1 to 128"),
-        (["new", str(file), "ü" * 65, "--scope", "view"], "1 to 128"),
+        (["add", str(file), "a", "--scope", "view"], "exists"),
+        (["add", str(file), "", "--scope", "view"], "1 to 128"),
+        (["add", str(file), "\n", "--scope", "view"], "1 to 128"),
+        (["add", str(file), "ü" * 65, "--scope", "view"], "1 to 128"),
         (["revoke", str(file), "b"], "no key named 'b'"),
-        (["new", "/nowhere/keys", "a", "--scope", "view"], "/nowhere does not exist: create it"),
+        (["add", "/nowhere/keys", "a", "--scope", "view"], "/nowhere does not exist: create it"),
     ):
         assert keys.main(arguments) == 1
         assert word in capsys.readouterr().err

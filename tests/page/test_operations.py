@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from playwright.sync_api import expect
 
+from tests.operations.api import Api
 from tests.page.conftest import PASSWORD, SECRETS
 
 if TYPE_CHECKING:
@@ -366,6 +367,21 @@ def test_plugins_are_shown_with_what_became_of_their_calls(
     # The browser logs the status.
     assert ["409" in error for error in visit.errors] == [True]
     visit.errors.clear()
+
+
+def test_denials_come_by_themselves_with_the_rule_and_its_line(site: Site, page: Page) -> None:
+    (site.folder / "acl").write_text("user bob\ntopic deny secret/#\ntopic readwrite #\n")
+    status, _ = Api(site.folder / "data").ask("POST", "/plugins/mqttcore.auth.password_file/reload")
+    assert status == 200
+    page.goto(f"{site.address}/#/access?tab=denials")
+    expect(page.get_by_text("Nothing that is known")).to_be_visible()
+
+    bob = site.client("bob", username="bob", password=PASSWORD.encode())
+    assert bob.publish("secret/1", b"x", qos=1).reason == 0x87
+
+    row = page.get_by_role("table", name="Denials").get_by_role("row").filter(has_text="secret/1")
+    expect(row).to_contain_text("denied")
+    expect(row).to_contain_text("acl:2")
 
 
 def test_only_administrators_have_rights_asked_for_again(site: Site, visit: Visit) -> None:

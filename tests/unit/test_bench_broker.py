@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from benches.broker import __main__ as bench
 from benches.broker import page
 from benches.broker.__main__ import summary
 from benches.broker.brokers import Brokers, ReportError, read_peers
 from benches.broker.log import extra_bytes
-from benches.broker.rows import BESIDE, MOSQUITTO, OURS, Figure, Goal, Measured, mosquitto
+from benches.broker.rows import (
+    BESIDE,
+    CEILING,
+    MOSQUITTO,
+    OURS,
+    Figure,
+    Goal,
+    Measured,
+    Row,
+    mosquitto,
+    plain,
+)
 
 LOAD = {"topic_bytes": 11.5, "payload_bytes": 64, "sent": 2}
 
@@ -61,6 +75,50 @@ def test_ratios_are_those_of_neighbouring_rounds() -> None:
     assert line["ratios"] == {MOSQUITTO: (9, 10, 10)}
     assert (line["ours"], line["other"], line["met"], line["goal"]) == (900, 100, True, ">= 5 x")
     assert figure.ratios(measured, BESIDE) is None
+
+
+def test_the_ceiling_is_compared_in_a_line_of_its_own() -> None:
+    row = plain("a row", goal=2, ceiling=0.9)
+    measured = Measured()
+    for name, rate in ((OURS, 1_500.0), (MOSQUITTO, 1_000.0), (CEILING, 2_000.0)):
+        measured.add(name, {"messages_per_s": rate})
+
+    beside, share = [
+        summary(figure, name, measured)
+        for figure, name in zip(row.figures, row.names(), strict=True)
+    ]
+
+    assert (beside["other"], beside["ratios"]) == (1_000, {MOSQUITTO: (1.5, 1.5, 1.5)})
+    assert (share["row"], share["goal"], share["met"]) == ("a row, ceiling", ">= 0.9 x", False)
+    assert (share["other"], share["ratios"]) == (2_000, {CEILING: (0.75, 0.75, 0.75)})
+
+
+def test_a_broker_that_fails_a_row_leaves_the_others_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(_brokers: Brokers, _row: Row, name: str, _options: Namespace) -> dict[str, float]:
+        asked.append(name)
+        if name == "weak":
+            raise ReportError("no QoS 2")
+        return {"messages_per_s": 1.0}
+
+    class Three:
+        def names(self, **_: bool) -> tuple[str, ...]:
+            return (OURS, MOSQUITTO, "weak")
+
+    asked: list[str] = []
+    monkeypatch.setattr(bench, "measure_row", measure)
+    options = Namespace(rounds=3, failures={})
+    row, measured = plain("a row"), Measured()
+
+    for number in range(3):
+        bench.measure_round(cast("Brokers", Three()), options, (row, number), measured)
+
+    # Each second round is the other way round.
+    assert asked == [OURS, MOSQUITTO, "weak", MOSQUITTO, OURS, OURS, MOSQUITTO]
+    assert {name: len(rounds) for name, rounds in measured.rounds.items()} == {
+        OURS: 3,
+        MOSQUITTO: 3,
+    }
+    assert options.failures == {("a row", "weak"): "a row: weak: no QoS 2"}
 
 
 def test_a_page_has_a_column_for_each_broker(tmp_path: Path) -> None:

@@ -204,6 +204,23 @@ def test_a_dump_has_a_line_for_each_record_and_no_payload(
     assert "payload of 3 bytes" in lines[2]
 
 
+def test_a_dump_of_json_has_an_object_for_each_record(
+    folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert store.main(["dump", "--json", str(folder)]) == 0
+
+    opened, subscribed, message = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (opened["record"], opened["client_id"], opened["expiry_s"]) == ("opened", "meter", 60)
+    assert (subscribed["lsn"], subscribed["record"]) == (2, "subscribed")
+    assert (subscribed["session"], subscribed["filter"]) == (7, "a/#")
+    assert {key: message[key] for key in ("record", "topic", "recipients", "payload_bytes")} == {
+        "record": "message",
+        "topic": "a/b",
+        "recipients": [7],
+        "payload_bytes": 3,
+    }
+
+
 def test_a_copy_is_the_same_store(
     folder: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 
 from mqttcore.cli.failure import NOT_DONE, REFUSED, UNREACHABLE, USAGE, CommandError, reporting
 from mqttcore.cli.terminal import printable, without_login
-from mqttcore.streams.client import connector
+from mqttcore.streams.client import connector, read_ca
 
 PREFIX: Final = "/api/v1"
 SOCKET_NAME: Final = "http"
@@ -49,6 +49,11 @@ def endpoint_options() -> argparse.ArgumentParser:
     group.add_argument(
         "--key-file", type=pathlib.Path, metavar="FILE", help="file with a key of the HTTP API"
     )
+    group.add_argument(
+        "--cafile",
+        metavar="FILE",
+        help="trust only the CAs in FILE for https (default: those of the system)",
+    )
     group.add_argument("--json", action="store_true", help="print JSON")
     return made
 
@@ -83,8 +88,9 @@ class Api:
         self._socket = "" if options.url else os.path.join(folder, SOCKET_NAME)
         self.place = without_login(options.url) if options.url else self._socket
         """The broker's address, for messages."""
+        ca = ca_of(options)
         try:
-            connect = connector(options.url or f"unix:{self._socket}", PATIENCE_S)
+            connect = connector(options.url or f"unix:{self._socket}", PATIENCE_S, ca)
         except ValueError:
             text = f"--url is http://HOST:PORT or https://HOST:PORT, not {self.place!r}"
             raise CommandError(text, status=USAGE) from None
@@ -195,7 +201,7 @@ class Api:
     def _advice(self, error: Exception) -> str:
         """Advice for a broker that cannot be reached."""
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
-            return "the variable SSL_CERT_FILE names a file with the CA to trust"
+            return "--cafile FILE names a file with the CA to trust"
         if isinstance(error, PermissionError):
             return "run it as the broker's user or root, or use --url and --key-file"
         if self._socket:
@@ -214,6 +220,22 @@ class Api:
             asked["after"] = page["next"]
             if not page["next"] or (limit and rest <= 0):
                 return
+
+
+def ca_of(options: argparse.Namespace) -> str | None:
+    """The CAs to trust, as PEM text; `None`: those of the system.
+
+    Raises:
+        CommandError: the file has none, or the URL needs none.
+    """
+    if options.cafile is None:
+        return None
+    if not (options.url or "").startswith("https://"):
+        raise CommandError("--cafile needs --url https://HOST:PORT", status=USAGE)
+    try:
+        return read_ca(options.cafile)
+    except ValueError as error:
+        raise CommandError(f"--cafile {options.cafile}: {error}", status=USAGE) from error
 
 
 def headers_of(key_file: pathlib.Path | None) -> dict[str, str]:

@@ -47,8 +47,8 @@ def below(
     # argparse has no other way to list what a parser accepts.
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            subcommands = action.choices
             helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
+            subcommands = {name: action.choices[name] for name in helps}  # without aliases
         elif action.help is not argparse.SUPPRESS:
             options.append(option_of(action))
     yield Command(path, meaning, tuple(options), tuple(subcommands))

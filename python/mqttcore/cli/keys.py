@@ -1,7 +1,7 @@
-"""`mqttcore keys new|list|revoke FILE`: the file with the keys of the HTTP API.
+"""`mqttcore keys add|list|revoke [FILE]`: keys of the HTTP API, of a file or a running broker.
 
 The broker reads the file again within seconds; it need not run. The file has the SHA-256 of each
-secret; the secret itself is printed once, by ``new``.
+secret; the secret itself is printed once, by ``add``.
 
 Exit status: 0 all is well, 1 it cannot be done, or there is no such key, 2 the command line is
 wrong.
@@ -21,7 +21,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from mqttcore._replace import replace_file
-from mqttcore.cli.failure import NOT_DONE, OK, tell
+from mqttcore.cli.api import Api, asking, endpoint_options, path_of
+from mqttcore.cli.failure import NOT_DONE, OK, USAGE, tell
 from mqttcore.cli.terminal import json_text, printable
 from mqttcore.errors import MqttError
 
@@ -44,6 +45,11 @@ class KeyFileError(MqttError):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
     options = parser().parse_args(arguments)
+    if options.file is None:
+        return asking("keys", options, options.ask)
+    if options.data or options.url:
+        tell("keys", f"give a file or a broker, not both: {options.file}")
+        return USAGE
     try:
         text: str = options.run(options)
     except (KeyFileError, OSError) as error:
@@ -56,23 +62,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(
-        prog="mqttcore keys", description="Keys of the HTTP API, in the keys_file of [http]."
+        prog="mqttcore keys",
+        description="Keys of the HTTP API, in the keys_file of [http]. Without FILE, a running"
+        " broker changes its file.",
     )
     commands = made.add_subparsers(required=True, metavar="COMMAND")
-    for name, run, words in (
-        ("new", new, "add a key and print its secret"),
-        ("list", show, "print the keys, without secrets"),
-        ("revoke", revoke, "remove a key"),
+    for name, run, act, words in (
+        ("add", add, have_added, "add a key and print its secret"),
+        ("list", show, have_listed, "print the keys, without secrets"),
+        ("revoke", revoke, have_revoked, "remove a key"),
     ):
-        command = commands.add_parser(name, help=words, description=words)
-        command.add_argument(
-            "file", type=pathlib.Path, metavar="FILE", help="the keys_file of [http]"
+        aliases = ("new",) if name == "add" else ()
+        parents = [endpoint_options()]
+        command = commands.add_parser(
+            name, help=words, description=words, aliases=aliases, parents=parents
         )
-        command.add_argument("--json", action="store_true", help="print JSON")
-        command.set_defaults(run=run)
+        command.add_argument(
+            "file",
+            nargs="?",
+            type=pathlib.Path,
+            metavar="FILE",
+            help="the keys_file of [http]; default: that of the running broker",
+        )
+        command.set_defaults(run=run, ask=act)
         if name != "list":
             command.add_argument("name", metavar="NAME", help="name of the key")
-        if name == "new":
+        if name == "add":
             add_rights(command)
     return made
 
@@ -108,7 +123,7 @@ def day(text: str) -> datetime.date:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}; a date is as 2030-01-31") from error
 
 
-def new(options: argparse.Namespace) -> str:
+def add(options: argparse.Namespace) -> str:
     """Adds a key; returns its secret."""
     keys = read(options.file)
     name: str = options.name
@@ -125,7 +140,7 @@ def new(options: argparse.Namespace) -> str:
     key: Key = {
         "name": name,
         "sha256": hashlib.sha256(secret.encode()).hexdigest(),
-        "scopes": [scope for scope in SCOPES if scope in options.scope],
+        "scopes": scopes_of(options),
     }
     if options.stream:
         key["streams"] = options.stream
@@ -133,6 +148,39 @@ def new(options: argparse.Namespace) -> str:
         key["expires"] = options.expires
     write(options.file, [*keys, key])
     return json_text({**shown(key), "secret": secret}) if options.json else secret
+
+
+def scopes_of(options: argparse.Namespace) -> list[str]:
+    """The scopes of a new key, in the order of the documentation."""
+    return [scope for scope in SCOPES if scope in options.scope]
+
+
+def have_added(api: Api, options: argparse.Namespace) -> int:
+    """Has the broker add a key; prints its secret."""
+    expires = options.expires and options.expires.isoformat()
+    given = {"streams": options.stream, "expires": expires}
+    asked = {"name": options.name, "scopes": scopes_of(options)}
+    added = api.call("POST", "/keys", body=asked | {k: v for k, v in given.items() if v})
+    print(json_text({**asked, **given, **added}) if options.json else added["secret"])
+    return OK
+
+
+def have_listed(api: Api, options: argparse.Namespace) -> int:
+    """Prints the keys of the broker."""
+    items = api.get("/keys")["items"]
+    if options.json:
+        print(json_text({"items": items}))
+    elif items:
+        print(lines_of([{k: v for k, v in item.items() if v is not None} for item in items]))
+    return OK
+
+
+def have_revoked(api: Api, options: argparse.Namespace) -> int:
+    """Has the broker remove a key."""
+    api.call("DELETE", path_of("keys", options.name))
+    if options.json:
+        print(json_text({"name": options.name, "revoked": True}))
+    return OK
 
 
 def show(options: argparse.Namespace) -> str:

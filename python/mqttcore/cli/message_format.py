@@ -31,7 +31,7 @@ class MessageFormat:
     Args:
         text: The format.
         end: What follows each message.
-        is_pretty: JSON is on several lines.
+        is_pretty: JSON is on several lines; payloads that are CBOR or Sparkplug B are JSON, too.
         is_for_terminal: Control characters of messages are escapes.
 
     Raises:
@@ -90,9 +90,19 @@ def part_of(found: re.Match[str], *, is_pretty: bool) -> Part:
         return lambda message, now: as_json(
             message, now, is_raw=letter == "J", is_pretty=is_pretty
         ).encode()
+    if letter == "p" and is_pretty:
+        return pretty_payload()
     if letter not in FIELDS:
         raise unknown(found, "%" + ", %".join(sorted([*FIELDS, "j", "J"])))
     return padded(FIELDS[letter], found)
+
+
+def pretty_payload() -> Part:
+    """The payload as JSON on several lines, if it can be shown so."""
+    from mqttcore.cli.pretty import Pretty
+
+    pretty = Pretty()
+    return lambda message, _now: pretty.payload(message)
 
 
 def unknown(found: re.Match[str], allowed: str) -> CommandError:

@@ -40,6 +40,8 @@ BYTES: Final = (
     Column("B/S IN", lambda client: byte_rate(client, "in"), is_number=True),
     Column("B/S OUT", lambda client: byte_rate(client, "out"), is_number=True),
 )
+HOOKS: Final = 3
+"""The most hooks that a screen shows."""
 HELP: Final = "q quit  s sort  / find  k kick  t trace  arrows, Enter: one client"
 BACK: Final = "q quit  k kick  t trace  Enter: all clients"
 NAMES: Final = {
@@ -142,8 +144,36 @@ def summary(shown: Shown) -> list[str]:
         f" disk pressure: {found['disk_pressure']}",
         f"shards     {shards(shown.sample.shards)}",
     ]
+    if syncs := shown.sample.syncs_s:
+        times = ", ".join(f"p{float(part) * 100:g} {ms(time_s)}" for part, time_s in syncs.items())
+        parts.append(f"store      sync {times}")
+    if shown.sample.hooks:
+        parts.append(f"hooks      {hooks(shown.sample.hooks)}")
     parts += [f"WARNING    {warning['text']}: {warning['fix']}" for warning in found["warnings"]]
     return list(map(printable, parts))
+
+
+def ms(seconds: float) -> str:
+    """A short time."""
+    return f"{seconds * 1_000:.3g} ms"
+
+
+def hooks(found: Sequence[Json]) -> str:
+    """The hooks that keep clients waiting: the slowest first."""
+    ordered = sorted(found, key=lambda hook: -(hook["run"]["p99_us"] or 0))
+    shown = [hook_text(hook) for hook in ordered if hook["run"]["count"] or hook["paused"]]
+    return "; ".join(shown[:HOOKS]) or "none was called"
+
+
+def hook_text(hook: Json) -> str:
+    """A hook with the time of its calls, what waits for it, and whether it is called at all."""
+    p99_us = hook["run"]["p99_us"]
+    text = f"{hook['plugin'].rpartition('.')[2]}.{hook['hook']}"
+    if p99_us is not None:
+        text += f" p99 {ms(p99_us / 1e6)}"
+    if hook["waiting"]:
+        text += f", {hook['waiting']} waiting"
+    return text + (", paused" if hook["paused"] else "")
 
 
 def reasons(rates: Mapping[str, float]) -> str:

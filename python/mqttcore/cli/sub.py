@@ -128,7 +128,11 @@ def add_output_options(made: argparse.ArgumentParser) -> argparse._MutuallyExclu
         help="print in this format, as '%%I %%t %%p'; the sequences are those of mosquitto_sub",
     )
     form.add_argument("--json", action="store_true", help="print JSON, one line for each message")
-    group.add_argument("--pretty", action="store_true", help="print JSON on several lines")
+    group.add_argument(
+        "--pretty",
+        action="store_true",
+        help="print JSON on several lines, also of payloads that are CBOR or Sparkplug B",
+    )
     group.add_argument(
         "-N", "--no-eol", action="store_true", help="print no newline after a message"
     )

@@ -404,6 +404,8 @@ def read_ca(text: str) -> str:
         except (OSError, UnicodeDecodeError) as error:
             raise ValueError(f"the file cannot be read: {error}") from error
     try:
+        if PEM not in text:  # `ssl` takes an empty text for no text
+            raise ValueError("no line begins with -----BEGIN")
         ssl.create_default_context(cadata=text)
     except (ssl.SSLError, ValueError) as error:
         raise ValueError(f"there is no certificate in it: {error}") from error

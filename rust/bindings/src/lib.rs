@@ -22,6 +22,8 @@ mod publisher;
 mod rows;
 mod settings;
 mod store;
+mod store_records;
+mod store_writer;
 #[cfg(feature = "streams")]
 mod stream;
 mod subscribe;
@@ -93,6 +95,8 @@ mod _core {
         PyCopyProgress, is_stream_name, store_backup, store_dump, store_info, store_repair,
         store_seal, store_verify,
     };
+    #[pymodule_export]
+    use super::store_writer::{PyStoreWriter, store_create};
     #[cfg(feature = "streams")]
     #[pymodule_export]
     use super::stream::{

@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use crate::error::CoreError;
+use crate::store_records::fields_of;
 
 /// Whether ``name`` can be the name of a stream.
 #[pyfunction]
@@ -148,21 +149,29 @@ fn seal(files: &Arc<dyn Files>) -> Result<Vec<tools::StreamInfo>, StoreError> {
     tools::info(files).map(|info| info.streams)
 }
 
-/// Calls ``line`` with a text for each record of the log in ``directory``, in order.
+/// Calls ``visit`` for each record of the log in ``directory``, in order, with a text or, if ``as_fields``, a dictionary.
 ///
 /// Payloads are shown by their length only.
 #[pyfunction]
-#[pyo3(signature = (directory, line, /))]
-pub(crate) fn store_dump(directory: PathBuf, line: &Bound<'_, PyAny>) -> Result<u64, PyErr> {
+#[pyo3(signature = (directory, visit, /, *, as_fields = false))]
+pub(crate) fn store_dump(
+    py: Python<'_>,
+    directory: PathBuf,
+    visit: &Bound<'_, PyAny>,
+    as_fields: bool,
+) -> Result<u64, PyErr> {
     let files = open(&directory)?;
     let mut refused = None;
     let dumped = tools::dump(&files, &mut |logged| {
-        line.call1((describe_record(&logged),))
-            .map(|_| ())
-            .map_err(|error| {
-                refused = Some(error);
-                StoreError::Stopped("the reader had enough".into())
-            })
+        let visited = if as_fields {
+            fields_of(py, &logged).and_then(|fields| visit.call1((fields,)))
+        } else {
+            visit.call1((describe_record(&logged),))
+        };
+        visited.map(|_| ()).map_err(|error| {
+            refused = Some(error);
+            StoreError::Stopped("the reader had enough".into())
+        })
     });
     if let Some(error) = refused {
         return Err(error);

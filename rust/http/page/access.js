@@ -2,12 +2,12 @@
 import { address, ask, get, may } from './api.js';
 import { BanForm } from './ban.js';
 import { EventList } from './happened.js';
-import { count } from './format.js';
-import { html, useState } from './lib.js';
+import { count, visible } from './format.js';
+import { html, useEffect, useState } from './lib.js';
 import { change, confirm, Empty, Field, Heading, Name, Plain, Problem, Tabs, Time } from './parts.js';
 import { link, refine } from './route.js';
 import { Steps } from './steps.js';
-import { useLoad } from './store.js';
+import { Store, useLoad, useStore } from './store.js';
 
 const DENIALS = ['denied', 'auth_failed', 'publish_refused'];
 const KINDS = { client_id: 'client', client_id_of_user: 'client, for one user', client_id_regex: 'clients, by expression', username: 'user', ip: 'address or network' };
@@ -32,7 +32,48 @@ function Ask({ query }) {
     ${answer && html`<${Steps} verdict=${answer.verdict} steps=${answer.steps} />`}`;
 }
 
-const Denials = () => html`<${EventList} query=${{}} only=${DENIALS} label="Denials" />`;
+/** The rule that denies an event now: the first step that is not ok. A denial does not say whether it was of a PUBLISH or a SUBSCRIBE. */
+async function ruleOf({ client_id: client, topic }) {
+  for (const action of /[+#]|^\$share\//.test(topic) ? ['subscribe'] : ['publish', 'subscribe']) {
+    const { verdict, steps } = await ask('POST', '/explain/access', { client, action, topic });
+    if (verdict !== 'ok') return steps.find((one) => one.verdict !== 'ok') ?? { step: verdict };
+  }
+  return { step: 'allowed now' };
+}
+
+/** Rules that are asked for without a click, while the screen is open. */
+const AUTOMATIC = 20;
+/** What is known by client and topic: `{rule}`, `{error}`, or nothing yet. */
+const rules = new Store(new Map());
+
+function find(key, item) {
+  const put = (known) => rules.set(new Map(rules.value).set(key, known));
+  put({});
+  ruleOf(item).then((rule) => put({ rule }), (error) => put({ error }));
+}
+
+/** The rule of a denial, with its file and line. */
+function Rule({ item }) {
+  const key = JSON.stringify([item.client_id, item.topic]);
+  const known = useStore(rules).get(key);
+  const isDenied = item.event === 'denied' && item.topic;
+  useEffect(() => {
+    if (isDenied && !rules.value.has(key) && rules.value.size < AUTOMATIC) find(key, item);
+  }, [key]);
+  if (!isDenied) return '';
+  if (!known) return html`<button type="button" class="small" onClick=${() => find(key, item)}>Which rule</button>`;
+  if (known.error) return html`<span class="dim">${known.error.message}</span>`;
+  if (!known.rule) return '…';
+  const { by, step, place } = known.rule;
+  return html`<${Name} text=${by ?? step} />${place && html`<div><code>${visible(place)}</code></div>`}`;
+}
+
+const RULE = [{ title: 'Rule now', cell: (item) => html`<${Rule} item=${item} />` }];
+
+function Denials() {
+  useEffect(() => () => rules.set(new Map()), []);
+  return html`<${EventList} query=${{}} only=${DENIALS} label="Denials" more=${RULE} />`;
+}
 
 function Bans() {
   const { data, error, reload } = useLoad((signal) => get('/bans?limit=1000', signal), []);

@@ -10,7 +10,7 @@ const [LEFT, BOTTOM, TOP, RIGHT] = [62, 24, 8, 10];
 const [VALUE_GAP, TIME_GAP] = [30, 84];
 /** Seconds between two times of the axis. */
 const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800];
-const COLOURS = ['--series-1', '--series-2', '--series-3'];
+const COLOURS = ['--series-1', '--series-2', '--series-3', '--series-4', '--series-5'];
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -37,15 +37,22 @@ function multiples(low, high, step, offset = 0) {
   return Array.from({ length }, (_, at) => (first + at) * step - offset);
 }
 
+/** Samples whose fields are sums, each with the fields before it: one area stands on the other. */
+const stacked = (series, samples) => samples.map((sample) => {
+  let sum = 0;
+  return { t: sample.t, ...Object.fromEntries(series.map(({ field }) => [field, Number.isFinite(sample[field]) ? (sum += sample[field]) : null])) };
+});
+
 /** Draws grid, axes and lines. `canvas` has the size that it is shown with. */
-function draw(canvas, { series, format, source, seconds, isFree }) {
+function draw(canvas, { series, format, source, seconds, isFree, isStacked }) {
   const width = canvas.clientWidth;
   const scale = devicePixelRatio;
   if (width <= LEFT + RIGHT) return;
   [canvas.width, canvas.height] = [width * scale, HEIGHT * scale];
   const to = Date.now() / 1000;
   const from = to - seconds;
-  const shown = source.filter((sample) => sample.t >= from);
+  const recent = source.filter((sample) => sample.t >= from);
+  const shown = isStacked ? stacked(series, recent) : recent;
   const values = series.flatMap(({ field }) => shown.map((sample) => sample[field])).filter(Number.isFinite);
   const [low, high] = range(values, isFree);
   const [wide, tall] = [width - LEFT - RIGHT, HEIGHT - TOP - BOTTOM];
@@ -79,13 +86,27 @@ function draw(canvas, { series, format, source, seconds, isFree }) {
     rule([x(time), TOP], [x(time), TOP + tall]);
     if (x(time) < width - 30) pen.fillText(tick(time * 1000, seconds), x(time), HEIGHT - 8);
   }
+  /** Fills what lies between two lines, without gaps: a missing value has no width. */
+  const fill = (field, below) => {
+    const points = shown.filter((sample) => Number.isFinite(sample[field]));
+    pen.beginPath();
+    for (const sample of points) pen.lineTo(x(sample.t), y(sample[field]));
+    for (const sample of points.reverse()) pen.lineTo(x(sample.t), y(below ? sample[below] : 0));
+    pen.fill();
+  };
   series.forEach(({ field }, at) => {
+    if (isStacked) {
+      pen.fillStyle = colour(COLOURS[at]);
+      fill(field, series[at - 1]?.field);
+      return;
+    }
     const own = colour(COLOURS[at]);
     let isOpen = false;
     line(own, 2, () => {
       for (const { t, [field]: value } of shown) {
-        // A value that is missing is a gap.
-        if (Number.isFinite(value)) pen[isOpen ? 'lineTo' : 'moveTo'](x(t), y(value));
+        // A value that is missing is a gap; one between two gaps is a dot.
+        if (Number.isFinite(value) && !isOpen) pen.moveTo(x(t) - 2, y(value));
+        if (Number.isFinite(value)) pen.lineTo(x(t), y(value));
         isOpen = Number.isFinite(value);
       }
     });
@@ -95,12 +116,12 @@ function draw(canvas, { series, format, source, seconds, isFree }) {
   });
 }
 
-/** A chart of `source`. `series`: `{name, field}`; `format` writes values; the axis begins at 0 unless it `isFree`. */
-export function Chart({ title, series, format, source, seconds, theme, isFree, last = samples.at(-1) ?? {} }) {
+/** A chart of `source`. `series`: `{name, field}`; `format` writes values; the axis begins at 0 unless it `isFree`; areas of `isStacked` stand on each other. */
+export function Chart({ title, series, format, source, seconds, theme, isFree, isStacked, last = samples.at(-1) ?? {} }) {
   const canvas = useRef(null);
   useEffect(() => {
     const element = canvas.current;
-    const paint = () => draw(element, { series, format, source, seconds, isFree });
+    const paint = () => draw(element, { series, format, source, seconds, isFree, isStacked });
     const end = figures.listen(paint);
     const watch = new ResizeObserver(paint);
     watch.observe(element);

@@ -19,8 +19,14 @@ export const connection = new Store('lost');
 export const samples = [];
 
 const RATED = { received: 'messages_received', sent: 'messages_sent', bytesIn: 'bytes_received', bytesOut: 'bytes_sent' };
+/** Counters of dropped messages with lines of their own; `lostOther` is the rest. */
+const LOST = { lostQueue: 'dropped_queue_full', lostSlow: 'dropped_qos0_backlog', lostOffline: 'dropped_offline', lostExpired: 'dropped_expired' };
+/** Percentiles of deliveries, in microseconds; 0 where none was measured. */
+const MEASURED = { p50: 'deliver_p50_us', p99: 'deliver_p99_us' };
 /** The metric of the broker's history for each field of a sample. */
-const METRICS = { ...RATED, dropped: 'dropped', connected: 'clients_connected', sessions: 'sessions', memory: 'memory_used_bytes' };
+const METRICS = { ...RATED, ...LOST, ...MEASURED, dropped: 'dropped', connected: 'clients_connected', sessions: 'sessions', memory: 'memory_used_bytes' };
+/** The sample with the rest of the dropped messages. */
+const withRest = (one) => ({ ...one, lostOther: Number.isFinite(one.dropped) ? Math.max(0, Object.keys(LOST).reduce((rest, name) => rest - (one[name] ?? 0), one.dropped)) : null });
 
 const dropped = (values) =>
   Object.entries(values).reduce((sum, [name, value]) => (name.startsWith('dropped_') ? sum + value : sum), 0);
@@ -32,15 +38,16 @@ let seen = 0;
 function sample(values) {
   const now = Date.now() / 1000;
   const counters = { dropped: dropped(values) };
-  for (const [name, figure] of Object.entries(RATED)) counters[name] = values[figure] ?? 0;
+  for (const [name, figure] of Object.entries({ ...RATED, ...LOST })) counters[name] = values[figure] ?? 0;
   const taken = { t: now, connected: values.clients_connected ?? 0, sessions: values.sessions ?? 0, memory: values.memory_used_bytes ?? 0 };
+  for (const [name, figure] of Object.entries(MEASURED)) taken[name] = values[figure] || null;
   const passed = before ? Math.max(now - before.now, 0.2) : 0;
   for (const name of Object.keys(counters)) {
     // A counter that has become smaller belongs to a new process.
     taken[name] = passed ? Math.max(0, (counters[name] - before.counters[name]) / passed) : null;
   }
   before = { now, counters };
-  samples.push(taken);
+  samples.push(withRest(taken));
   if (samples.length > KEPT) samples.shift();
 }
 
@@ -52,7 +59,7 @@ export async function past(seconds, signal) {
   const begin = now - (as_of_ms - from_ms) / 1000;
   return metrics.sessions.map((_, at) => {
     const values = Object.entries(METRICS).map(([field, metric]) => [field, metrics[metric][at]]);
-    return { t: Math.min(begin + (at + 1) * step_s, now), ...Object.fromEntries(values) };
+    return withRest({ t: Math.min(begin + (at + 1) * step_s, now), ...Object.fromEntries(values) });
   });
 }
 

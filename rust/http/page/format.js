@@ -30,6 +30,13 @@ export function bytes(value) {
   return value === undefined || value === null ? '–' : scaled(value, 1024, BYTES, ' ');
 }
 
+/** A short duration, given in microseconds. */
+export function micros(value) {
+  if (value === undefined || value === null) return '–';
+  const [unit, size] = value < 1000 ? ['µs', 1] : value < 1_000_000 ? ['ms', 1000] : ['s', 1_000_000];
+  return `${Number((value / size).toPrecision(3))} ${unit}`;
+}
+
 /** A duration in its largest two units. */
 export function duration(seconds) {
   if (seconds === undefined || seconds === null) return '–';

@@ -2,7 +2,7 @@
 import { address, get } from './api.js';
 import { happened } from './figures.js';
 import { count } from './format.js';
-import { html } from './lib.js';
+import { html, useEffect } from './lib.js';
 import { Empty, Name, Partial, Plain, Problem, Time } from './parts.js';
 import { link } from './route.js';
 import { useLoad, useStore } from './store.js';
@@ -37,11 +37,19 @@ export function Latest() {
   </section>`;
 }
 
-/** The events that fit `query`; `only` keeps some kinds. */
-export function EventList({ query, label, only }) {
+/** The events that fit `query`; `only` keeps some kinds, and loads again when one happens. `more` are columns behind the others. */
+export function EventList({ query, label, only, more = [] }) {
   const { data, error, reload } = useLoad((signal) => get(address(['explain', 'delivery'], { limit: 1000, ...query }), signal), [JSON.stringify(query)]);
+  useEffect(() => {
+    let timer = 0;
+    const end = happened.listen(([newest]) => {
+      // One load for all that happens within a second.
+      if (only?.includes(newest?.event)) timer ||= setTimeout(() => { timer = 0; reload(); }, 1000);
+    });
+    return () => { end(); clearTimeout(timer); };
+  }, []);
   const items = data?.items.filter((item) => !only || only.includes(item.event));
-  const columns = COLUMNS.filter((column) => !query.client || column.title !== 'Client');
+  const columns = [...COLUMNS.filter((column) => !query.client || column.title !== 'Client'), ...more];
   return html`<div><p class="actions"><button type="button" class="small" onClick=${reload}>Refresh</button></p>
     <${Problem} error=${error} retry=${reload} /><${Partial} partial=${data?.partial} />
     ${items?.length === 0 && html`<${Empty}>Nothing that is known.</${Empty}>`}

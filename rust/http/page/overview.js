@@ -2,7 +2,7 @@
 import { address, get } from './api.js';
 import { Chart } from './chart.js';
 import { connection, figures, past, samples, warnings } from './figures.js';
-import { bytes, count, duration, rate } from './format.js';
+import { bytes, count, duration, micros, rate } from './format.js';
 import { Latest } from './happened.js';
 import { html, useEffect, useState } from './lib.js';
 import { Empty, Facts, Heading, Name, Plain, Problem } from './parts.js';
@@ -11,6 +11,13 @@ import { useLoad, useStore } from './store.js';
 
 const SPANS = [[300, '5 min'], [3600, '1 h'], [86_400, '24 h'], [604_800, '7 d']];
 const NONE = [];
+const LOST = [
+  { name: 'queue full', field: 'lostQueue' },
+  { name: 'slow reader', field: 'lostSlow' },
+  { name: 'offline', field: 'lostOffline' },
+  { name: 'expired', field: 'lostExpired' },
+  { name: 'other', field: 'lostOther' },
+];
 
 const Tile = ({ title, value, more, href, warn }) => {
   const content = html`<span>${title}</span><strong>${value}</strong><small>${more}</small>`;
@@ -94,7 +101,7 @@ export function Overview({ theme }) {
   const [seconds, span] = useState(300);
   const { data, error } = useLoad((signal) => get('/overview', signal), []);
   const [source, lost] = useSamples(seconds);
-  const chart = (title, series, format) => html`<${Chart} title=${title} series=${series} format=${format} source=${source} seconds=${seconds} theme=${theme} />`;
+  const chart = (title, series, format, isStacked) => html`<${Chart} title=${title} series=${series} format=${format} source=${source} seconds=${seconds} theme=${theme} isStacked=${isStacked} />`;
   return html`<div class=${state === 'live' ? '' : 'stale'}>
     <${Heading} title="Overview">${SPANS.map(([length, name]) => html`<button type="button" class=${length === seconds ? 'chosen' : ''}
       aria-pressed=${length === seconds} onClick=${() => span(length)}>${name}</button>`)}</${Heading}>
@@ -103,11 +110,13 @@ export function Overview({ theme }) {
     ${list.length > 0 && html`<${Warnings} list=${list} />`}
     <section class="charts" aria-label="Charts">
       ${chart('Messages a second', [{ name: 'in', field: 'received' }, { name: 'out', field: 'sent' }, { name: 'dropped', field: 'dropped' }], rate)}
+      ${chart('Time to deliver', [{ name: 'p50', field: 'p50' }, { name: 'p99', field: 'p99' }], micros)}
+      ${chart('Dropped a second', LOST, rate, true)}
       ${chart('Clients', [{ name: 'connected', field: 'connected' }, { name: 'sessions', field: 'sessions' }], count)}
       ${chart('Bytes a second', [{ name: 'in', field: 'bytesIn' }, { name: 'out', field: 'bytesOut' }], bytes)}
       ${chart('Memory', [{ name: 'used', field: 'memory' }], bytes)}
     </section>
-    <p class="dim small">Charts begin with the start of the broker, at most seven days ago.</p>
+    <p class="dim small">With a data folder, charts go back seven days, else to the start of the broker. Times to deliver are those of a sample, from the read of a PUBLISH until it was written to the subscriber.</p>
     <${Latest} />
     <div class="columns">
       <${Top} title="Longest queues" sort="queue" query=${{ min_queue: 1 }} cell=${(item) => count(item.queue.messages)} />

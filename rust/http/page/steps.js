@@ -17,6 +17,6 @@ export function Steps({ verdict, steps }) {
   return html`<div role="status"><p><strong>Verdict:</strong> <${Verdict} text=${verdict} /></p>
     <ol class="steps">${steps.map(
       (one, at) => html`<li key=${at}><strong>${one.step}</strong> <${Verdict} text=${one.verdict} />
-        ${one.by && html`<div>by <${Name} text=${one.by} /></div>`}${one.detail && html`<div class="dim">${visible(one.detail)}</div>`}</li>`,
+        ${one.by && html`<div>by <${Name} text=${one.by} /></div>`}${one.place && html`<div><code>${visible(one.place)}</code></div>`}${one.detail && html`<div class="dim">${visible(one.detail)}</div>`}</li>`,
     )}</ol></div>`;
 }

@@ -195,7 +195,8 @@ impl Session {
     }
 
     fn reply_auth(&mut self, reply: impl FnOnce(&mut Authentication) -> Control) {
-        let running = self.live.authentication.as_deref_mut();
+        let rare = self.live.rare_mut();
+        let running = rare.and_then(|rare| rare.authentication.as_deref_mut());
         if let Some(running) = running.filter(|running| running.turn == NextSender::Server) {
             let control = reply(running);
             self.live.controls.push_back(control);
@@ -204,12 +205,13 @@ impl Session {
 
     /// The method that the client named in CONNECT, if it named one.
     pub fn authentication_method(&self) -> Option<&str> {
-        let authentication = self.live.authentication.as_deref()?;
+        let authentication = self.live.rare.authentication.as_deref()?;
         Some(authentication.method())
     }
 
     pub(crate) fn handle_auth<'p>(&mut self, auth: Auth<'p>) -> Result<Request<'p>, Violation> {
-        let Some(authentication) = self.live.authentication.as_deref_mut() else {
+        let rare = self.live.rare_mut();
+        let Some(authentication) = rare.and_then(|rare| rare.authentication.as_deref_mut()) else {
             return Err(NO_METHOD);
         };
         if auth.reason == ReasonCode::RE_AUTHENTICATE {

@@ -109,9 +109,9 @@ impl Session {
     }
 
     fn decide_at_most_once(&self, outgoing: &Outgoing) -> DeliveryDecision {
-        let bytes = self.live.backlog_bytes + outgoing.cost_bytes();
+        let bytes = self.live.backlog.bytes() + outgoing.cost_bytes();
         // Only queued bytes are compared: an empty backlog takes one message of any size.
-        if self.live.backlog_bytes > 0 && bytes > self.limits.qos0_backlog_bytes {
+        if self.live.backlog.bytes() > 0 && bytes > self.limits.qos0_backlog_bytes {
             return DeliveryDecision::drop(DropReason::BacklogFull);
         }
         DeliveryDecision::SendAtMostOnce

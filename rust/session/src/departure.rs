@@ -41,9 +41,9 @@ impl Session {
         self.since = Some(now);
         let expiry = Expiry::after(now, self.expiry_interval_s);
         if cause == Cause::ClientDisconnect
-            && let Some(live) = self.live.get_mut()
+            && let Some(rare) = self.live.rare_mut()
         {
-            live.will = None;
+            rare.will = None;
         }
         let will = self.take_due_will(now);
         DetachOutcome { will, expiry }
@@ -52,7 +52,12 @@ impl Session {
     /// Takes the will that is due when the connection ends: every will except a delayed one of a kept session. A
     /// stopping server calls this to publish the will while subscribers are still connected.
     pub fn take_due_will(&mut self, now: Instant) -> Option<Message> {
-        let waits = self.live.will.as_ref().is_some_and(|will| will.delay_s > 0);
+        let waits = self
+            .live
+            .rare
+            .will
+            .as_ref()
+            .is_some_and(|will| will.delay_s > 0);
         let is_kept = Expiry::after(now, self.expiry_interval_s) != Expiry::Now;
         if waits && is_kept {
             return None;
@@ -72,12 +77,12 @@ impl Session {
 
     /// The will, if it waits for the end of the connection or for its delay.
     pub fn will(&self) -> Option<&WillMessage> {
-        self.live.will.as_deref()
+        self.live.rare.will.as_deref()
     }
 
     /// Discards the will of a client that has lost its rights; returns false if there is none.
     pub fn discard_will(&mut self) -> bool {
-        let will = self.live.get_mut().and_then(|live| live.will.take());
+        let will = self.live.rare_mut().and_then(|rare| rare.will.take());
         will.is_some()
     }
 
@@ -93,7 +98,7 @@ impl Session {
     }
 
     pub(crate) fn take_will(&mut self, now: Instant) -> Option<Message> {
-        let will = self.live.get_mut()?.will.take();
+        let will = self.live.rare_mut()?.will.take();
         will.map(|will| will.message.published_at(now))
     }
 
@@ -113,15 +118,15 @@ impl Session {
         live.link = ConnectionState::AWAY;
         live.held = HeldAcks::NONE;
         live.controls = LazyDeque::EMPTY;
-        live.backlog = LazyDeque::EMPTY;
-        live.backlog_bytes = 0;
-        live.aliases = None;
-        live.authentication = None;
+        live.backlog.clear();
         if let Some(in_flight) = live.in_flight.get_mut() {
             in_flight.restart();
         }
-        if let Some(incoming) = &mut live.incoming {
-            incoming.pending = Vec::new();
+        if let Some(rare) = live.rare.get_mut() {
+            (rare.aliases, rare.authentication) = (None, None);
+            if let Some(incoming) = &mut rare.incoming {
+                incoming.pending = Vec::new();
+            }
         }
         self.shrink();
     }
@@ -133,8 +138,9 @@ impl Session {
         if let Some(live) = self.live.get_mut() {
             live.in_flight.clear();
             live.packet_ids = PacketIdAllocator::ALL;
-            live.incoming = None;
-            live.will = None;
+            if let Some(rare) = live.rare.get_mut() {
+                (rare.incoming, rare.will) = (None, None);
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 #[expect(
     clippy::box_collection,
-    reason = "an idle connection has four of them, and none has memory"
+    reason = "an idle connection has three of them, and none has memory"
 )]
 pub(crate) struct LazyDeque<T>(Option<Box<VecDeque<T>>>);
 
@@ -36,10 +36,6 @@ impl<T> LazyDeque<T> {
 
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &T> {
         self.0.iter().flat_map(|queue| queue.iter())
-    }
-
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.0.iter_mut().flat_map(|queue| queue.iter_mut())
     }
 
     /// Takes out all items, the oldest first.

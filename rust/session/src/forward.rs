@@ -32,7 +32,7 @@ impl Session {
         let live = &*self.live;
         self.state == LinkState::Open
             && live.link.mount_point.is_none()
-            && live.aliases.is_none()
+            && live.rare.aliases.is_none()
             && live.controls.is_empty()
             && live.backlog.is_empty()
             && !live.held.is_due(&self.gate)

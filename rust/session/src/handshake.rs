@@ -180,17 +180,21 @@ impl Session {
         if !is_resumed {
             self.forget();
         }
-        self.live.will.clone_from(&request.will);
+        if request.will.is_some() {
+            self.live.rare.will.clone_from(&request.will);
+        }
         self.limits = Arc::clone(&terms.limits);
         self.live.link = link(request, &terms);
         (self.state, self.since) = (LinkState::Accepting, Some(now));
         (self.version, self.is_durable) = (request.version, terms.durable);
         self.expiry_interval_s = terms.session_expiry_s(request);
-        self.live.aliases = aliases(request, &terms.limits);
+        if let Some(aliases) = aliases(request, &terms.limits) {
+            self.live.rare.aliases = Some(aliases);
+        }
         let connack = self.connack(request, &terms);
-        self.live.authentication = terms
-            .authentication
-            .map(|authentication| Box::new(authentication.finished()));
+        if let Some(authentication) = terms.authentication {
+            self.live.rare.authentication = Some(Box::new(authentication.finished()));
+        }
         let token = if terms.durable || terms.changes_kept {
             self.gate.issue_token()
         } else {

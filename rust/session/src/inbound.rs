@@ -88,7 +88,8 @@ impl Session {
 
     pub(crate) fn handle_pubrel(&mut self, ack: Ack<'_>) -> Result<Request<'static>, Violation> {
         let packet_id = ack.packet_id;
-        let Some(incoming) = &mut self.live.incoming else {
+        let rare = self.live.rare_mut();
+        let Some(incoming) = rare.and_then(|rare| rare.incoming.as_deref_mut()) else {
             return self.complete_unknown(packet_id);
         };
         if incoming.pending.contains(&packet_id) {
@@ -151,7 +152,7 @@ impl Session {
         packet_id: PacketId,
         reason: ReasonCode,
     ) -> Option<ReasonCode> {
-        let incoming = self.live.incoming.as_deref_mut()?;
+        let incoming = self.live.rare_mut()?.incoming.as_deref_mut()?;
         let mut pending = incoming.pending.iter();
         let place = pending.position(|&pending| pending == packet_id)?;
         incoming.pending.remove(place);
@@ -166,7 +167,7 @@ impl Session {
     /// Whether a QoS 2 PUBLISH is a new message, whatever its DUP flag says. A repeat is answered with another PUBREC,
     /// but not before the first one is confirmed.
     fn is_first(&mut self, packet_id: PacketId) -> bool {
-        let incoming = self.live.incoming.get_or_insert_default();
+        let incoming = self.live.rare.incoming.get_or_insert_default();
         if incoming.pending.contains(&packet_id) {
             return false;
         }
@@ -248,7 +249,7 @@ impl Session {
                 outgoing: OutgoingAliases::new(0),
             })
         };
-        &mut self.live.aliases.get_or_insert_with(empty).incoming
+        &mut self.live.rare.aliases.get_or_insert_with(empty).incoming
     }
 }
 

@@ -1,5 +1,7 @@
 //! Optional state of a session: on the heap only during a connection or an open exchange.
 
+use std::collections::VecDeque;
+
 use mqttcore_codec::PacketId;
 use mqttcore_topics::MountPoint;
 
@@ -24,19 +26,23 @@ pub(crate) struct ActiveState {
     pub(crate) held: HeldAcks,
     /// Packets that may be sent at once.
     pub(crate) controls: LazyDeque<Control>,
-    /// QoS 0 messages to be polled.
-    pub(crate) backlog: LazyDeque<Outgoing>,
-    pub(crate) backlog_bytes: usize,
+    pub(crate) backlog: OnDemand<Backlog>,
     pub(crate) in_flight: OnDemand<InFlight>,
     /// Kept while nothing is in flight, so that the next message gets another identifier.
     pub(crate) packet_ids: PacketIdAllocator,
-    /// Token of the last drop of a stored message: no later QoS 1 message is sent before it is confirmed.
-    pub(crate) dropped: AckToken,
     pub(crate) events: LazyDeque<SessionEvent>,
+    pub(crate) rare: OnDemand<RareState>,
+}
+
+/// State that most connected clients do not have.
+#[derive(Debug)]
+pub(crate) struct RareState {
     pub(crate) incoming: Option<Box<ReceivedQos2>>,
     pub(crate) aliases: Option<Box<TopicAliases>>,
     pub(crate) authentication: Option<Box<Authentication>>,
     pub(crate) will: Option<Box<WillMessage>>,
+    /// Token of the last drop of a stored message: no later QoS 1 message is sent before it is confirmed.
+    pub(crate) dropped: AckToken,
 }
 
 /// State of one connection.
@@ -64,6 +70,43 @@ pub(crate) struct ConnectionState {
     pub(crate) packet_bytes: u32,
     /// Maximum session expiry, in seconds.
     pub(crate) expiry_max_s: u32,
+}
+
+/// QoS 0 messages to be polled.
+#[derive(Debug)]
+pub(crate) struct Backlog {
+    messages: VecDeque<Outgoing>,
+    /// Sum of [`Outgoing::cost_bytes`].
+    bytes: usize,
+}
+
+impl Backlog {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn push(&mut self, outgoing: Outgoing) {
+        self.bytes += outgoing.cost_bytes();
+        self.messages.push_back(outgoing);
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Outgoing> {
+        let outgoing = self.messages.pop_front()?;
+        self.bytes -= outgoing.cost_bytes();
+        Some(outgoing)
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Outgoing> {
+        self.messages.iter_mut()
+    }
+
+    fn heap_bytes(&self) -> usize {
+        self.messages.capacity() * size_of::<Outgoing>()
+    }
 }
 
 /// QoS 2 publishes of the client.
@@ -101,48 +144,31 @@ impl ConnectionState {
 
 impl ActiveState {
     pub(crate) fn heap_bytes(&self) -> usize {
-        let incoming = self.incoming.as_ref().map_or(0, |incoming| {
-            size_of::<ReceivedQos2>()
-                + incoming.received.heap_bytes()
-                + incoming.pending.capacity() * 2
-        });
-        let authentication = self.authentication.as_ref();
         self.held.heap_bytes()
             + self.controls.heap_bytes()
-            + self.backlog.heap_bytes()
+            + self.backlog.heap_bytes(Backlog::heap_bytes)
             + self.in_flight.heap_bytes(InFlight::heap_bytes)
             + self.events.heap_bytes()
-            + self
-                .aliases
-                .as_ref()
-                .map_or(0, |_| size_of::<TopicAliases>())
-            + authentication.map_or(0, |_| size_of::<Authentication>())
-            + self.will.as_ref().map_or(0, |_| size_of::<WillMessage>())
-            + incoming
+            + self.rare.heap_bytes(RareState::heap_bytes)
     }
 
     const IDLE: Self = Self {
         link: ConnectionState::AWAY,
         held: HeldAcks::NONE,
         controls: LazyDeque::EMPTY,
-        backlog: LazyDeque::EMPTY,
-        backlog_bytes: 0,
+        backlog: OnDemand::NONE,
         in_flight: OnDemand::NONE,
         packet_ids: PacketIdAllocator::ALL,
-        dropped: AckToken::NONE,
         events: LazyDeque::EMPTY,
-        incoming: None,
-        aliases: None,
-        authentication: None,
-        will: None,
+        rare: OnDemand::NONE,
     };
 
     /// Whether the state can be dropped when there is no connection.
     fn is_over(&self) -> bool {
         self.events.is_empty()
             && self.in_flight.len() == 0
-            && self.will.is_none()
-            && self.incoming.is_none()
+            && self.rare.will.is_none()
+            && self.rare.incoming.is_none()
     }
 
     /// Frees the memory of empty queues.
@@ -154,13 +180,43 @@ impl ActiveState {
             in_flight.shrink();
         }
         self.controls.shrink();
-        self.backlog.shrink();
+        if self.backlog.is_empty() {
+            self.backlog.clear();
+        }
         self.events.shrink();
+        if self.rare.get_mut().is_some_and(RareState::is_over) {
+            self.rare.clear();
+        }
+    }
+}
+
+impl RareState {
+    fn heap_bytes(&self) -> usize {
+        let incoming = self.incoming.as_ref().map_or(0, |incoming| {
+            size_of::<ReceivedQos2>()
+                + incoming.received.heap_bytes()
+                + incoming.pending.capacity() * 2
+        });
+        let aliases = self.aliases.as_ref();
+        let authentication = self.authentication.as_ref();
+        aliases.map_or(0, |_| size_of::<TopicAliases>())
+            + authentication.map_or(0, |_| size_of::<Authentication>())
+            + self.will.as_ref().map_or(0, |_| size_of::<WillMessage>())
+            + incoming
+    }
+
+    /// Frees the memory of an empty table; returns whether there is no state.
+    fn is_over(&mut self) -> bool {
         let is_done =
             |incoming: &ReceivedQos2| incoming.received.len() == 0 && incoming.pending.is_empty();
         if self.incoming.as_deref().is_some_and(is_done) {
             self.incoming = None;
         }
+        self.incoming.is_none()
+            && self.aliases.is_none()
+            && self.authentication.is_none()
+            && self.will.is_none()
+            && self.dropped == AckToken::NONE
     }
 }
 
@@ -169,6 +225,31 @@ pub(crate) type OptionalState = OnDemand<ActiveState>;
 
 impl Idle for ActiveState {
     const IDLE: Self = Self::IDLE;
+
+    fn idle() -> &'static Self {
+        const { &Self::IDLE }
+    }
+}
+
+impl Idle for RareState {
+    const IDLE: Self = Self {
+        incoming: None,
+        aliases: None,
+        authentication: None,
+        will: None,
+        dropped: AckToken::NONE,
+    };
+
+    fn idle() -> &'static Self {
+        const { &Self::IDLE }
+    }
+}
+
+impl Idle for Backlog {
+    const IDLE: Self = Self {
+        messages: VecDeque::new(),
+        bytes: 0,
+    };
 
     fn idle() -> &'static Self {
         const { &Self::IDLE }
@@ -184,10 +265,26 @@ impl Idle for InFlight {
 }
 
 impl OptionalState {
+    /// The rare state, if it is allocated.
+    pub(crate) fn rare_mut(&mut self) -> Option<&mut RareState> {
+        self.get_mut()?.rare.get_mut()
+    }
+
     /// Frees the state if nothing in it outlives a connection. Call it without a connection only.
     pub(crate) fn free_if_over(&mut self) {
         if self.get_mut().is_some_and(|state| state.is_over()) {
             self.clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every connected client has one: 104 bytes fit between two blocks of tokio (ADR 0122).
+    #[test]
+    fn the_state_of_a_connection_stays_small() {
+        assert_eq!(size_of::<ActiveState>(), 104);
     }
 }

@@ -149,7 +149,7 @@ impl Session {
             debug_assert!(hidden.is_some(), "others are dropped before");
             transmit.hidden = hidden.unwrap_or(0);
         }
-        if self.live.aliases.is_some() {
+        if self.live.rare.aliases.is_some() {
             self.choose_alias(&mut transmit);
         }
         Some(transmit)
@@ -199,18 +199,16 @@ impl Session {
     /// crash it would be delivered behind them.
     fn hold_drop(&mut self, key: u64) {
         if key != 0 && self.is_durable && self.is_connected() {
-            self.live.dropped = self.gate.issue_token();
+            self.live.rare.dropped = self.gate.issue_token();
         }
     }
 
     fn push_backlog(&mut self, outgoing: Outgoing) {
-        self.live.backlog_bytes += outgoing.cost_bytes();
-        self.live.backlog.push_back(outgoing);
+        self.live.backlog.push(outgoing);
     }
 
     fn poll_backlog(&mut self) -> Option<PublishTransmit> {
-        let outgoing = self.live.backlog.pop_front()?;
-        self.live.backlog_bytes -= outgoing.cost_bytes();
+        let outgoing = self.live.backlog.get_mut()?.pop()?;
         Some(PublishTransmit {
             outgoing,
             packet_id: None,
@@ -292,7 +290,7 @@ impl Session {
         self.live
             .events
             .push_back(SessionEvent::Record { token, record });
-        token.unwrap_or(self.live.dropped)
+        token.unwrap_or(self.live.rare.dropped)
     }
 
     fn choose_alias(&mut self, transmit: &mut PublishTransmit) {
@@ -304,7 +302,8 @@ impl Session {
         if !self.live.link.fits(outgoing, version, hidden, ALIAS_BYTES) {
             return;
         }
-        if let Some(aliases) = &mut self.live.aliases {
+        let rare = self.live.rare_mut();
+        if let Some(aliases) = rare.and_then(|rare| rare.aliases.as_deref_mut()) {
             transmit.alias = aliases.outgoing.choose(outgoing.message.topic());
         }
     }

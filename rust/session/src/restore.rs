@@ -40,12 +40,12 @@ impl Session {
 
     /// Restores the will of a connection whose end was not recorded.
     pub fn restore_will(&mut self, will: WillMessage) {
-        self.live.will = Some(Box::new(will));
+        self.live.rare.will = Some(Box::new(will));
     }
 
     /// Restores a QoS 2 identifier that the client has not released: a PUBLISH with it is a repeat [MQTT-4.3.3-10].
     pub fn restore_received(&mut self, packet_id: PacketId) {
-        let incoming = self.live.incoming.get_or_insert_default();
+        let incoming = self.live.rare.incoming.get_or_insert_default();
         incoming.received.insert(packet_id);
     }
 
@@ -72,7 +72,7 @@ impl Session {
 
     /// QoS 2 identifiers that the client has not released, for a store that starts to keep the session.
     pub fn unreleased_ids(&self) -> impl Iterator<Item = PacketId> {
-        let incoming = self.live.incoming.iter();
+        let incoming = self.live.rare.incoming.iter();
         incoming.flat_map(|incoming| incoming.received.iter())
     }
 

@@ -12,7 +12,7 @@ use crate::event::SessionEvent;
 use crate::gate::{AckGate, AckToken};
 use crate::inflight::{InFlight, InFlightMessage};
 use crate::limits::ServerLimits;
-use crate::live::{ActiveState, OptionalState};
+use crate::live::{ActiveState, Backlog, OptionalState};
 use crate::message::Message;
 use crate::queue::{Outgoing, Queue};
 use crate::request::Request;
@@ -273,7 +273,8 @@ impl Session {
     /// Queued messages have copies already.
     pub fn release_chunks(&mut self) {
         if let Some(live) = self.live.get_mut() {
-            let backlog = live.backlog.iter_mut();
+            let backlog = live.backlog.get_mut().into_iter();
+            let backlog = backlog.flat_map(Backlog::iter_mut);
             let backlog = backlog.map(|outgoing| &mut outgoing.message);
             let in_flight = live.in_flight.get_mut().into_iter();
             let waiting = in_flight.flat_map(InFlight::messages_mut).chain(backlog);

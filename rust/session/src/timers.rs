@@ -88,7 +88,7 @@ impl Session {
 
     /// When the delay of a waiting will ends.
     pub(crate) fn will_deadline(&self) -> Option<Instant> {
-        let will = self.live.will.as_ref()?;
+        let will = self.live.rare.will.as_ref()?;
         later(self.since?, will.delay_s)
     }
 

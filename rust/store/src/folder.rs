@@ -76,6 +76,16 @@ impl Folder {
         Ok((mode & GROUP_WRITE != 0).then(warning))
     }
 
+    /// Opens the same folder again, to own it apart from this value.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn reopen(&self) -> Result<Self, StoreError> {
+        let path = self.path.display().to_string();
+        Self::open(&self.path).map_err(|error| StoreError::io("open", &path, error))
+    }
+
     /// The path of a folder while [`make`](Self::make) fills it.
     fn unfinished(path: &Path) -> PathBuf {
         // Without a slash at its end, behind which `.part` would be a name of its own.

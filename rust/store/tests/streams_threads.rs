@@ -299,6 +299,7 @@ fn a_stop_does_not_wait_for_object_storage_that_hangs() {
     let folder = Temporary::new("hangs");
     let objects = Arc::new(Hanging::default());
     let tier = TierOptions {
+        start_limit: Duration::from_secs(10),
         objects: Arc::clone(&objects) as Arc<dyn Objects>,
         upload_after: Duration::ZERO,
         local_age: None,

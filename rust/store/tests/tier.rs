@@ -7,7 +7,7 @@ mod stream_support;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -142,6 +142,7 @@ fn tiered(objects: &Arc<Memory>) -> StreamOptions {
         local_age: Some(Duration::ZERO),
         local_bytes: None,
         grace: Duration::ZERO,
+        start_limit: Duration::from_secs(10),
     });
     // Sixteen files of one row are merged.
     let options = options(&[plant]);
@@ -743,6 +744,106 @@ fn a_stream_does_not_begin_anew_while_its_store_is_away() {
         error.contains("memory://store/plant/stream.json"),
         "{error}"
     );
+}
+
+/// An object store that never answers.
+#[derive(Debug, Default)]
+struct Silent {
+    closed: Mutex<bool>,
+    is_closed: Condvar,
+}
+
+impl Silent {
+    /// Waits until it is closed.
+    fn hang<T>(&self) -> io::Result<T> {
+        let closed = self.closed.lock().unwrap();
+        drop(
+            self.is_closed
+                .wait_while(closed, |closed| !*closed)
+                .unwrap(),
+        );
+        Err(io::ErrorKind::Interrupted.into())
+    }
+}
+
+impl Objects for Silent {
+    fn url(&self) -> &'static str {
+        "silent://store"
+    }
+
+    fn place(&self) -> String {
+        "silent://store at 192.0.2.1".to_owned()
+    }
+
+    fn put(&self, _: &str, _: &mut dyn Read, _: u64) -> io::Result<()> {
+        self.hang()
+    }
+
+    fn get(&self, _: &str, _: Range<u64>) -> io::Result<Vec<u8>> {
+        self.hang()
+    }
+
+    fn bytes(&self, _: &str) -> io::Result<u64> {
+        self.hang()
+    }
+
+    fn list(&self, _: &str) -> io::Result<Vec<String>> {
+        self.hang()
+    }
+
+    fn remove(&self, _: &str) -> io::Result<()> {
+        self.hang()
+    }
+
+    fn close(&self) {
+        *self.closed.lock().unwrap() = true;
+        self.is_closed.notify_all();
+    }
+}
+
+#[test]
+fn a_start_that_needs_a_silent_store_is_refused_within_its_limit() {
+    let silent = Arc::new(Silent::default());
+    let tiered = changed(&tiered(&Arc::default()), |tier| {
+        tier.objects = Arc::clone(&silent) as Arc<dyn Objects>;
+        tier.start_limit = Duration::from_millis(20);
+    });
+
+    let refused = Log::open(&disk(), &tiered);
+
+    let error = refused.err().unwrap().to_string();
+    for part in [
+        "silent://store/plant/stream.json",
+        "silent://store at 192.0.2.1 did not answer within 0 s",
+        "without [streams.tier]",
+    ] {
+        assert!(error.contains(part), "{error}");
+    }
+    assert!(*silent.closed.lock().unwrap());
+}
+
+#[test]
+fn a_file_that_is_still_here_is_read_here_when_object_storage_is_given_up() {
+    let (disk, objects) = (disk(), Arc::new(Memory::default()));
+    let hour = Duration::from_secs(3_600);
+    let tiered = changed(&tiered(&objects), |tier| tier.grace = hour);
+    seal_and_upload(&disk, &tiered);
+    let here = names(&disk);
+    let remote = |disk: &Disk| {
+        let files = index(disk)["partitions"][0].clone();
+        let files = files.as_array().unwrap().clone();
+        files.iter().filter(|file| file["remote"] == true).count()
+    };
+    assert!(remote(&disk) > 0 && here.len() == remote(&disk), "{here:?}");
+
+    let log = Log::open(&disk, &options(&[definition("plant", 1)])).unwrap();
+    let told = log.streams().notices().last().unwrap().clone();
+    drop(log);
+
+    assert!(told.contains(". 0 of its files are there only"), "{told}");
+    assert_eq!((names(&disk), remote(&disk)), (here, 0));
+    let log = Log::open(&disk, &tiered).unwrap();
+    check(&log, &disk, &objects);
 }
 
 #[test]

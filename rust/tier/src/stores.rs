@@ -39,6 +39,8 @@ const TIMES: [(&str, &str); 2] = [("connect_timeout", "5 seconds"), ("timeout", 
 #[derive(Debug)]
 pub(crate) struct StoreObjects {
     url: String,
+    /// The endpoint, if the options or the environment name one.
+    endpoint: Option<String>,
     store: Box<dyn ObjectStore>,
     prefix: Path,
     /// `None` only while it is dropped.
@@ -58,6 +60,7 @@ impl StoreObjects {
         let runtime = Builder::new_current_thread().enable_all().build();
         Ok(Self {
             url: url.to_owned(),
+            endpoint: endpoint(&scheme, options),
             store,
             prefix,
             runtime: Some(runtime.map_err(|error| error.to_string())?),
@@ -120,6 +123,13 @@ impl Drop for StoreObjects {
 impl Objects for StoreObjects {
     fn url(&self) -> &str {
         &self.url
+    }
+
+    fn place(&self) -> String {
+        match &self.endpoint {
+            Some(endpoint) => format!("{} at {endpoint}", self.url),
+            None => self.url.clone(),
+        }
     }
 
     fn put(&self, name: &str, content: &mut dyn Read, bytes: u64) -> io::Result<()> {
@@ -199,6 +209,22 @@ fn store(
     }
 }
 
+/// The endpoint that `options` or else the environment name, for messages.
+fn endpoint(scheme: &ObjectStoreScheme, options: &[(String, String)]) -> Option<String> {
+    let is_endpoint = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        name.ends_with("endpoint") || name.ends_with("endpoint_url")
+    };
+    let given = options.iter().rev().find(|(name, _)| is_endpoint(name));
+    let given = given.map(|(_, value)| value.clone());
+    let names: &[&str] = match scheme {
+        ObjectStoreScheme::AmazonS3 => &["AWS_ENDPOINT_URL", "AWS_ENDPOINT"],
+        ObjectStoreScheme::MicrosoftAzure => &["AZURE_STORAGE_ENDPOINT"],
+        _ => &[],
+    };
+    given.or_else(|| names.iter().find_map(|name| std::env::var(name).ok()))
+}
+
 /// The settings of a builder: bounds of a request, the environment, then `options`. Names in the environment that it does
 /// not know are left out, as those of other programs.
 ///
@@ -262,6 +288,7 @@ mod tests {
             ("region", "eu-central-1"),
         ];
         let options = options.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        StoreObjects::open("s3://bucket/prefix", &options).unwrap();
+        let objects = StoreObjects::open("s3://bucket/prefix", &options).unwrap();
+        assert_eq!(objects.place(), "s3://bucket/prefix at http://127.0.0.1:9");
     }
 }

@@ -278,6 +278,24 @@ impl Visitor for Answers {
 }
 
 /// A directory so large that topics are searched for together.
+/// Whatever their hashes are: a cache that has no memory yet tells two topics apart.
+#[test]
+fn two_topics_by_turns_are_cached() {
+    let directory = Directory::new(1, Strategy::RoundRobin);
+    let subscriber = directory.join(1);
+    subscribe(&directory, subscriber, "#", OPTIONS);
+
+    for number in 0..500 {
+        let other = format!("b/{number}");
+        let mut cache = MatchCache::new();
+        for _ in 0..200 {
+            cached(&directory, &mut cache, "a", None);
+            cached(&directory, &mut cache, &other, None);
+        }
+        assert!(is_kept(&directory, &mut cache, "a"), "beside {other}");
+    }
+}
+
 fn large() -> Directory {
     let directory = Directory::new(1, Strategy::RoundRobin);
     let id = directory.join(1);

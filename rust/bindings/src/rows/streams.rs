@@ -198,6 +198,9 @@ fn stream(fields: StreamFields) -> PyResult<Stream> {
     })
 }
 
+/// How long the start of a broker waits for the object storage of a stream. Requests to a store are tried again for 20 s.
+const TIER_START_LIMIT: Duration = Duration::from_secs(60);
+
 fn tier(fields: &TierFields) -> PyResult<TierOptions> {
     let objects = mqttcore_tier::open(&fields.url, &fields.storage_options);
     Ok(TierOptions {
@@ -206,6 +209,7 @@ fn tier(fields: &TierFields) -> PyResult<TierOptions> {
         local_age: fields.local_age_s.map(Duration::from_secs),
         local_bytes: fields.local_bytes,
         grace: Duration::from_secs(fields.grace_s),
+        start_limit: TIER_START_LIMIT,
     })
 }
 

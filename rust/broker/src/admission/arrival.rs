@@ -123,7 +123,7 @@ fn bind_session(shard: &Rc<Shard>, arrival: AdmittedConnection, answers: ResumeA
     client.durability.set(arrival.durability);
     let listener = arrival.slot.listener();
     let link = attach(shard, &client, listener, &mut request, (login, access));
-    link.queue_policy.set(arrival.queue_policy);
+    link.set_queue_policy(arrival.queue_policy);
     if is_resumed {
         revoke_lost_rights(&client, shard, request.mount_point.as_ref());
         answers.apply(shard, &client, &link);

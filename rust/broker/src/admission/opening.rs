@@ -54,7 +54,7 @@ pub(crate) async fn connected(
             return Some((connected, Err(refusal)));
         }
     };
-    let peer = proxied.source.map_or(peer, Peer::Tcp);
+    let peer = proxied.source.map_or(peer, Peer::from);
     if let Some(source) = proxied.source {
         let now = shard.refresh_now();
         if let Err(limit) = slot.assign(source.ip(), &shard.config(), now) {

@@ -2,13 +2,25 @@
 
 use mqttcore_tls::rustls::CipherSuite;
 
-/// What the connection of a client runs over, in four bytes, since idle connections have it, too.
+/// What the connection of a client runs over, in one byte, since idle connections have it, too.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Channel {
-    is_websocket: bool,
-    /// Number of the cipher suite; 0: no TLS.
-    cipher_suite: u16,
-}
+pub struct Channel(u8);
+
+/// The bit of WebSocket; the others are the position of the cipher suite in [`SUITES`] from 1 on, or 0 without TLS.
+const WEBSOCKET: u8 = 0x80;
+
+/// The cipher suites that rustls has; a position behind the last one is another suite.
+const SUITES: [CipherSuite; 9] = [
+    CipherSuite::TLS13_AES_256_GCM_SHA384,
+    CipherSuite::TLS13_AES_128_GCM_SHA256,
+    CipherSuite::TLS13_CHACHA20_POLY1305_SHA256,
+    CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+    CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+    CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+    CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+    CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+    CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+];
 
 /// The TLS of a connection.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -22,24 +34,32 @@ pub struct TlsParameters {
 
 impl Channel {
     pub(crate) fn new(is_websocket: bool, cipher_suite: Option<CipherSuite>) -> Self {
-        Self {
-            is_websocket,
-            cipher_suite: cipher_suite.map_or(0, u16::from),
-        }
+        let place = cipher_suite.map_or(0, |suite| {
+            let others = SUITES.iter().take_while(|known| **known != suite);
+            others.fold(1, |place, _| place + 1)
+        });
+        Self(place | if is_websocket { WEBSOCKET } else { 0 })
     }
 
     /// Whether packets come in frames of WebSocket.
     pub fn is_websocket(self) -> bool {
-        self.is_websocket
+        self.0 & WEBSOCKET != 0
+    }
+
+    /// Heap of TLS and WebSocket, in whole KiB.
+    pub(crate) fn heap_bytes(self) -> usize {
+        match (self.0 & !WEBSOCKET != 0, self.is_websocket()) {
+            (true, _) => 8 << 10,
+            (false, true) => 1 << 10,
+            (false, false) => 0,
+        }
     }
 
     /// Its TLS; `None`: it has none, or a proxy in front of the broker has.
     pub fn tls(self) -> Option<TlsParameters> {
-        if self.cipher_suite == 0 {
-            return None;
-        }
-        let suite = CipherSuite::from(self.cipher_suite);
-        let name = suite.as_str().unwrap_or("unknown");
+        let place = (self.0 & !WEBSOCKET).checked_sub(1)?;
+        let suite = SUITES.get(usize::from(place));
+        let name = suite.and_then(CipherSuite::as_str).unwrap_or("unknown");
         // Those of TLS 1.3 have a prefix of their own in rustls.
         let of_1_3 = name.strip_prefix("TLS13_");
         Some(TlsParameters {
@@ -67,11 +87,15 @@ mod tests {
                 "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
             ),
         ] {
-            let tls = Channel::new(true, Some(suite)).tls().expect("TLS");
+            let channel = Channel::new(true, Some(suite));
+            let tls = channel.tls().expect("TLS");
+            assert!(channel.is_websocket());
 
             assert_eq!((tls.version, &*tls.cipher), (version, cipher));
         }
         assert_eq!(Channel::new(false, None).tls(), None);
-        assert!(size_of::<Channel>() <= 4);
+        let other = Channel::new(false, Some(CipherSuite::TLS_PSK_WITH_AES_128_CCM));
+        assert_eq!(other.tls().expect("TLS").cipher, "unknown");
+        assert_eq!(size_of::<Channel>(), 1);
     }
 }

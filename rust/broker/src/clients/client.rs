@@ -208,7 +208,7 @@ impl Client {
 
     /// The queue policy of its grant or its listener, for its publishes to sessions with a full queue.
     pub(crate) fn queue_policy(&self) -> Option<FullQueuePolicy> {
-        self.link.borrow().as_ref()?.queue_policy.get()
+        self.link.borrow().as_ref()?.queue_policy()
     }
 
     /// Frees empty buffers of the session and of `link`, its connection.

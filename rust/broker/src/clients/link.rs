@@ -51,6 +51,8 @@ struct RareState {
     /// The last packets, while the connection ends and they wait for the store or Kafka.
     last_packets: Cell<Option<LastPackets>>,
     held_back: Cell<HeldBack>,
+    /// The queue policy of its grant or its listener, for its publishes to sessions with a full queue.
+    queue_policy: Cell<Option<FullQueuePolicy>>,
 }
 
 /// The rate limits because of which a client waits.
@@ -60,6 +62,15 @@ pub(crate) struct HeldBack {
     pub(crate) reads: Option<RateLimitKind>,
     /// It gets no retained messages.
     pub(crate) retained: Option<RateLimitKind>,
+}
+
+impl HeldBack {
+    /// The limits for which a wait has begun since `before`.
+    pub(crate) fn begun_since(self, before: Self) -> impl Iterator<Item = RateLimitKind> {
+        let reads = self.reads.filter(|_| before.reads.is_none());
+        let retained = self.retained.filter(|_| before.retained.is_none());
+        reads.into_iter().chain(retained)
+    }
 }
 
 /// Maximum number of cached answers of one client; the oldest is dropped first.
@@ -94,9 +105,7 @@ pub(crate) struct Link {
     pub(crate) measures: LinkMeasures,
     /// Bytes of the partial frame.
     pub(crate) partial_bytes: Cell<u32>,
-    /// Heap of TLS or WebSocket, in KiB: one byte fits into padding.
-    pub(crate) transport_kib: Cell<u8>,
-    /// What it runs over.
+    /// What it runs over: one byte fits into padding.
     pub(crate) channel: Cell<Channel>,
     /// How the connection is read while memory is short.
     pub(crate) pace: Cell<Pace>,
@@ -112,11 +121,10 @@ pub(crate) struct Link {
     /// The client has just connected, subscribed or sent PINGREQ, and often goes on to send nothing: its empty buffers
     /// are freed as soon as the answer is written.
     pub(crate) is_settling: Cell<bool>,
-    /// The queue policy of its grant or its listener, for its publishes to sessions with a full queue.
-    pub(crate) queue_policy: Cell<Option<FullQueuePolicy>>,
     /// The active traces that it belongs to, and their version when they were found.
     pub(crate) traces: Cell<(u16, TraceSet)>,
-    waker: RefCell<Waker>,
+    /// The waker of its task; none before the first turn.
+    waker: Cell<Option<Waker>>,
     closing: Cell<Option<Closing>>,
 }
 
@@ -174,7 +182,6 @@ impl Link {
             account: OnceCell::new(),
             measures: LinkMeasures::default(),
             partial_bytes: Cell::new(0),
-            transport_kib: Cell::default(),
             channel: Cell::default(),
             pace: Cell::default(),
             is_unread: Cell::new(false),
@@ -182,9 +189,8 @@ impl Link {
             turns: Cell::new(0),
             has_run: Cell::new(true),
             is_settling: Cell::new(true),
-            queue_policy: Cell::default(),
             traces: Cell::default(),
-            waker: RefCell::new(Waker::noop().clone()),
+            waker: Cell::default(),
             closing: Cell::new(None),
         }
     }
@@ -242,6 +248,18 @@ impl Link {
     pub(crate) fn set_held_back(&self, held_back: HeldBack) {
         if held_back != self.held_back() {
             self.rare().held_back.set(held_back);
+        }
+    }
+
+    /// The queue policy of its grant or its listener, for its publishes to sessions with a full queue.
+    pub(crate) fn queue_policy(&self) -> Option<FullQueuePolicy> {
+        self.rare.get()?.queue_policy.get()
+    }
+
+    /// Sets the queue policy.
+    pub(crate) fn set_queue_policy(&self, policy: Option<FullQueuePolicy>) {
+        if policy != self.queue_policy() {
+            self.rare().queue_policy.set(policy);
         }
     }
 
@@ -320,10 +338,10 @@ impl Link {
     /// Stores the waker of the task that reads and writes the socket.
     pub(crate) fn store_waker(&self, waker: &Waker) {
         self.has_run.set(true);
-        let mut own = self.waker.borrow_mut();
-        if !own.will_wake(waker) {
-            own.clone_from(waker);
-        }
+        let own = self.waker.take();
+        let is_stored = own.as_ref().is_some_and(|own| own.will_wake(waker));
+        self.waker
+            .set(if is_stored { own } else { Some(waker.clone()) });
     }
 
     /// How long it has existed.
@@ -339,7 +357,7 @@ impl Link {
 
     /// Heap bytes of the connection, without messages that it shares with others.
     pub(crate) fn heap_bytes(&self) -> usize {
-        let transport = usize::from(self.transport_kib.get()) * 1_024;
+        let transport = self.channel.get().heap_bytes();
         let partial = self.partial_bytes.get() as usize;
         let measures = self.measures.heap_bytes();
         let outbox = self.outbox.borrow().heap_bytes(Outbox::own_bytes);
@@ -347,12 +365,19 @@ impl Link {
     }
 
     pub(crate) fn wake(&self) {
-        self.waker.borrow().wake_by_ref();
+        self.with_waker(Waker::wake_by_ref);
     }
 
     /// Wakes the task that reads and writes the socket, or queues the wake if this turn has woken enough tasks.
     pub(crate) fn wake_in_turn(&self, queue: &WakeQueue) {
-        queue.wake(&self.waker.borrow());
+        self.with_waker(|waker| queue.wake(waker));
+    }
+
+    fn with_waker(&self, wake: impl FnOnce(&Waker)) {
+        if let Some(own) = self.waker.take() {
+            wake(&own);
+            self.waker.set(Some(own));
+        }
     }
 
     /// Makes the connection's own task close it.

@@ -144,7 +144,7 @@ mod tests {
 
     fn login(username: Option<&str>, peer: &str) -> Login {
         Login {
-            peer: Peer::Tcp((peer.parse::<std::net::IpAddr>().unwrap(), 1).into()),
+            peer: Peer::parse(peer, 1).unwrap(),
             ..Login::restored("a".into(), ProtocolVersion::V5, username.map(Arc::from), 0)
         }
     }

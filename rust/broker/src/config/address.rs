@@ -41,11 +41,16 @@ impl fmt::Display for ListenAddress {
     }
 }
 
-/// The client's end of a connection.
+/// The client's end of a connection. Without the scope of a link-local address, since every login has one.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Peer {
-    /// The address of a TCP client.
-    Tcp(SocketAddr),
+    /// A TCP client.
+    Tcp {
+        /// Its IP address.
+        ip: IpAddr,
+        /// Its port.
+        port: u16,
+    },
     /// A process on this machine that connected to a Unix socket, as the kernel reports it.
     Unix {
         /// User id of the process.
@@ -60,7 +65,7 @@ impl Peer {
     /// The IP address of a TCP client.
     pub fn ip(&self) -> Option<IpAddr> {
         match self {
-            Self::Tcp(address) => Some(address.ip()),
+            Self::Tcp { ip, .. } => Some(*ip),
             Self::Unix { .. } => None,
         }
     }
@@ -68,7 +73,7 @@ impl Peer {
     /// The user id of the process at the other end of a Unix socket.
     pub fn uid(&self) -> Option<u32> {
         match self {
-            Self::Tcp(_) => None,
+            Self::Tcp { .. } => None,
             Self::Unix { uid } => Some(*uid),
         }
     }
@@ -76,7 +81,7 @@ impl Peer {
     /// Host and port: IP address and port of a TCP client; for a Unix socket `uid:1000` and 0.
     pub fn host_and_port(&self) -> (String, u16) {
         match self {
-            Self::Tcp(address) => (address.ip().to_string(), address.port()),
+            Self::Tcp { ip, port } => (ip.to_string(), *port),
             Self::Unix { .. } => (self.to_string(), 0),
         }
     }
@@ -89,21 +94,27 @@ impl Peer {
     pub fn parse(host: &str, port: u16) -> Result<Self, InvalidPeer> {
         match host.strip_prefix(UID) {
             Some(uid) => Ok(Self::Unix { uid: uid.parse()? }),
-            None => Ok(Self::Tcp(SocketAddr::new(IpAddr::from_str(host)?, port))),
+            None => Ok(Self::Tcp {
+                ip: IpAddr::from_str(host)?,
+                port,
+            }),
         }
     }
 }
 
 impl From<SocketAddr> for Peer {
     fn from(address: SocketAddr) -> Self {
-        Self::Tcp(address)
+        Self::Tcp {
+            ip: address.ip(),
+            port: address.port(),
+        }
     }
 }
 
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp(address) => address.fmt(f),
+            Self::Tcp { ip, port } => SocketAddr::new(*ip, *port).fmt(f),
             Self::Unix { uid } => write!(f, "{UID}{uid}"),
         }
     }
@@ -133,7 +144,7 @@ mod tests {
     #[test]
     fn a_peer_is_read_as_it_is_written() {
         for peer in [
-            Peer::Tcp(([127, 0, 0, 1], 1883).into()),
+            SocketAddr::from(([127, 0, 0, 1], 1883)).into(),
             Peer::Unix { uid: 1000 },
         ] {
             let (host, port) = peer.host_and_port();
@@ -141,5 +152,11 @@ mod tests {
         }
         assert_eq!(Peer::parse("localhost", 1), Err(InvalidPeer));
         assert_eq!(Peer::parse("uid:root", 0), Err(InvalidPeer));
+    }
+
+    /// Every login has one.
+    #[test]
+    fn a_peer_is_20_bytes() {
+        assert_eq!(size_of::<Peer>(), 20);
     }
 }

@@ -340,7 +340,10 @@ impl Login {
             password: None,
             certificate: None,
             is_certified: false,
-            peer: Peer::Tcp((Ipv4Addr::UNSPECIFIED, 0).into()),
+            peer: Peer::Tcp {
+                ip: Ipv4Addr::UNSPECIFIED.into(),
+                port: 0,
+            },
             listener: Arc::default(),
             clean_start: false,
             keep_alive_s: 0,

@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_proxy_is_a_network_or_a_user() {
-        let tcp = Peer::Tcp(([10, 1, 2, 3], 1).into());
+        let tcp = Peer::parse("10.1.2.3", 1).unwrap();
         let unix = Peer::Unix { uid: 33 };
         let network: ProxySource = "10.0.0.0/8".parse().unwrap();
         let user: ProxySource = "uid:33".parse().unwrap();

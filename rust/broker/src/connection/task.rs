@@ -79,9 +79,12 @@ pub(crate) fn spawn(
     unread: &[u8],
 ) {
     shard.tasks.set(shard.tasks.get() + 1);
-    let transport_kib = u8::try_from(transport.heap_bytes().div_ceil(1_024));
-    link.transport_kib.set(transport_kib.unwrap_or(u8::MAX));
-    link.channel.set(transport.channel());
+    let channel = transport.channel();
+    debug_assert_eq!(
+        channel.heap_bytes(),
+        transport.heap_bytes().next_multiple_of(1_024)
+    );
+    link.channel.set(channel);
     let rates = ClientRates::of(&shard.config(), link.peer().ip());
     let connection = Connection {
         shard: Rc::clone(shard),
@@ -246,15 +249,8 @@ impl Connection {
         self.link.set_held_back(held_back);
         let listener = Some(usize::from(self.link.listener));
         let refusals = self.shard.metrics().refusals(listener);
-        for (limit, before) in [
-            (held_back.reads, before.reads),
-            (held_back.retained, before.retained),
-        ] {
-            if let Some(limit) = limit
-                && before.is_none()
-            {
-                refusals.held_back(limit).add(1);
-            }
+        for limit in held_back.begun_since(before) {
+            refusals.held_back(limit).add(1);
         }
     }
 
@@ -479,6 +475,6 @@ mod tests {
             size_of::<Connection>()
         );
         assert!(size_of::<Client>() <= 216, "{}", size_of::<Client>());
-        assert!(size_of::<Link>() <= 152, "{}", size_of::<Link>());
+        assert!(size_of::<Link>() <= 136, "{}", size_of::<Link>());
     }
 }

@@ -438,8 +438,7 @@ impl LogObserver for ShardNotifier {
             Some(problem) => events.warn(
                 LogCategory::Store,
                 format!(
-                    "stream {stream}: its files do not move to object storage, and stay here meanwhile: {problem}; tried \
-                     again until it succeeds"
+                    "stream {stream}: its files stay here until object storage takes them: {problem}"
                 ),
             ),
             None => events.say(format!("stream {stream}: its files move to object storage again")),

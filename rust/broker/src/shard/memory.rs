@@ -78,4 +78,4 @@ impl Client {
 }
 
 /// Memory of a session without its tables: itself, its login, its texts, its entries in the tables of the shard.
-const SESSION_BYTES: usize = size_of::<Client>() + 320;
+const SESSION_BYTES: usize = size_of::<Client>() + 240;

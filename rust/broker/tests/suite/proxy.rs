@@ -56,7 +56,7 @@ fn certified(name: &str) -> Vec<u8> {
 
 #[test]
 fn the_peer_is_the_client_behind_the_proxy() {
-    let source = |port| Peer::Tcp(SocketAddr::from(([192, 0, 2, 7], port)));
+    let source = |port| Peer::from(SocketAddr::from(([192, 0, 2, 7], port)));
     for (header, wanted) in [(V1.to_vec(), source(56324)), (v2(&[]), source(0x1234))] {
         let (broker, _) = logged(proxied());
         let mut client = open(&broker);

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -91,7 +91,10 @@ fn i13_a_proxy_of_a_listed_user_says_who_the_client_is() {
 
     client.expect_welcome();
     let login = logins.recv_timeout(DEADLINE).expect("a login");
-    assert_eq!(login.peer, Peer::Tcp(([192, 0, 2, 7], 56324).into()));
+    assert_eq!(
+        login.peer,
+        Peer::from(SocketAddr::from(([192, 0, 2, 7], 56324)))
+    );
 }
 
 #[test]

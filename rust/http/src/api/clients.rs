@@ -152,7 +152,7 @@ impl ClientInfo {
             listener: (!client.listener.is_empty()).then(|| client.listener.to_string()),
             address: client.peer.map(|peer| peer.host_and_port().0),
             port: match client.peer {
-                Some(Peer::Tcp(address)) => Some(address.port()),
+                Some(Peer::Tcp { port, .. }) => Some(port),
                 _ => None,
             },
             transport,
@@ -196,7 +196,7 @@ type Counted = HashMap<SocketAddr, ConnectionBytes>;
 fn address(client: &ClientSummary) -> Option<SocketAddr> {
     client.connected_for?;
     match client.peer? {
-        Peer::Tcp(address) => Some(SocketAddr::new(address.ip().to_canonical(), address.port())),
+        Peer::Tcp { ip, port } => Some(SocketAddr::new(ip.to_canonical(), port)),
         Peer::Unix { .. } => None,
     }
 }

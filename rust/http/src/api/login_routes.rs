@@ -1,6 +1,5 @@
 //! Routes for login and logout of users (ADR 0075).
 
-use std::net::SocketAddr;
 use std::time::Instant;
 
 use axum::extract::State;
@@ -88,7 +87,7 @@ async fn log_in(
         let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", text);
         return Err(problem.retry_after(1));
     };
-    let peer = Peer::Tcp(SocketAddr::new(ip, 0));
+    let peer = Peer::Tcp { ip, port: 0 };
     let outcome = state.broker.log_in(LISTENER, &username, password, peer);
     let outcome = outcome.await;
     // An answer that comes after the limit was reached must not reveal whether the guess was right.

@@ -19,6 +19,7 @@ mod configuration;
 mod confirmed;
 mod connection_bytes;
 mod deliveries;
+mod delivery_latency;
 mod document;
 mod events;
 mod explain;
@@ -79,6 +80,7 @@ use crate::program::Program;
 
 use audit::{Recorder, RequestSource};
 use configuration::ProgramCalls;
+use delivery_latency::DeliveryLatency;
 use events::{Events, StreamedEvents, Watching};
 use failures::Failures;
 use history::FigureHistory;
@@ -249,8 +251,10 @@ impl Api {
         if let Err(error) = self.state.history.restore().await {
             warn("read", error);
         }
+        let mut latency = DeliveryLatency::default();
         loop {
-            let figures = self.state.broker.figures().into_iter().collect();
+            let mut figures = self.state.broker.figures().into_iter().collect();
+            latency.add(&self.state.broker.tallies().deliveries, &mut figures);
             let now = Instant::now();
             self.state.samples.add(now, &figures);
             self.state.history.add(now, &figures);

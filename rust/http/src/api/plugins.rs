@@ -69,7 +69,7 @@ impl Spread {
 }
 
 /// The limit of the bucket in which so many hundredths of the durations are complete.
-fn limit_of(durations: &Histogram, count: u64, hundredths: u64) -> Option<u64> {
+pub(super) fn limit_of(durations: &Histogram, count: u64, hundredths: u64) -> Option<u64> {
     let wanted = (count * hundredths).div_ceil(100).max(1);
     let mut seen = 0;
     let bucket = durations.buckets.iter().find(|(_, more)| {

@@ -102,7 +102,7 @@ fn the_step_of_an_answer_is_that_of_the_request_or_reaches_back_to_its_begin() {
         );
     }
     let all = owner.read("/history?from=-10")["metrics"].clone();
-    assert_eq!(all.as_object().map(serde_json::Map::len), Some(22));
+    assert_eq!(all.as_object().map(serde_json::Map::len), Some(28));
 }
 
 #[test]

@@ -474,6 +474,7 @@ fn the_answer_for_a_file_that_is_elsewhere_says_where_and_what_to_do() {
     index["partitions"][0][0]["object"] = "an object".into();
     index["partitions"][0][0]["remote"] = true.into();
     fs::write(folder.join("sealed.json"), index.to_string()).expect("an index");
+    fs::remove_file(folder.join("data").join(&name)).expect("a file");
     let _served = plant(&home).start();
     let mut http = Http::unix(&home.folder(0).join("streams/endpoint.sock"));
 

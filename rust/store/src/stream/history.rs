@@ -112,7 +112,7 @@ impl History {
                 Some(_) if base < next => removed.push(name.clone()),
                 Some(file) if is_sealed || base == next.max(expected.sealed) => {
                     next = file.last + 1;
-                    if file.is_remote {
+                    if file.is_remote && expected.has_tier {
                         // No reader can have begun to read it since the start of this process.
                         removed.push(name.clone());
                     }
@@ -154,7 +154,8 @@ impl History {
     }
 
     /// Describes a file, if it belongs to this partition; one that is damaged or cannot be read and has an object, as its
-    /// object. Without object storage a damaged file stays as the index has it, so that its object is not forgotten.
+    /// object. Without object storage a damaged file stays as the index has it, so that its object is not forgotten; and a
+    /// file that was to be removed here, since its object is there, is read here.
     fn look_at(
         &self,
         name: &str,
@@ -166,6 +167,10 @@ impl History {
         match (whole, object_of(known, base)) {
             (Ok(None) | Err(_), Some(file)) if expected.has_tier => Ok(Some(remote(file))),
             (Ok(None), Some(file)) => Ok(Some(file.clone())),
+            (Ok(Some(file)), _) if !expected.has_tier => Ok(Some(SealedFile {
+                is_remote: false,
+                ..file
+            })),
             (whole, _) => whole,
         }
     }

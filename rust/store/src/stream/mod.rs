@@ -35,6 +35,7 @@ mod tail;
 mod tier;
 mod tier_owner;
 mod tier_restore;
+mod tier_start;
 pub(crate) mod tier_thread;
 mod tiering;
 mod typed;

@@ -190,7 +190,7 @@ impl Opening<'_, '_> {
         if has_new_epoch {
             identity.epoch += 1;
             if let Some(tier) = &tier {
-                tier_owner::look(tier, &identity, files.has_objects())?;
+                tier_owner::look(&tier.limited(), &identity, files.has_objects())?;
             }
         }
         Ok(Prepared {
@@ -218,7 +218,7 @@ impl Opening<'_, '_> {
             has_new_epoch,
         } = prepared;
         if has_new_epoch && let Some(tier) = &tier {
-            tier_owner::claim(tier, &identity, files.has_objects())?;
+            tier_owner::claim(&tier.limited(), &identity, files.has_objects())?;
         }
         self.record(&identity, known, &files.histories)?;
         if found.identity.as_ref() != Some(&identity) {

@@ -16,14 +16,21 @@ use serde::de::DeserializeOwned;
 use crate::error::StoreError;
 use crate::files::File;
 use crate::stream::manifest::{Sealed, SealedFile};
+use crate::stream::tier_start;
 
 /// Bytes that a reader of an object gets with one request.
 pub(super) const PIECE_BYTES: u64 = 4 << 20;
 
-/// Objects below a prefix of an object store. Calls block, and fail within a bounded time if the store is away.
+/// Objects below a prefix of an object store. Calls block, and fail within a bounded time if the store is away; those to a
+/// mounted folder may block for as long as the system does.
 pub trait Objects: fmt::Debug + Send + Sync {
     /// URL of the prefix, without a slash at its end.
     fn url(&self) -> &str;
+
+    /// Where that is, for messages: the URL, and the endpoint if it is not that of the URL.
+    fn place(&self) -> String {
+        self.url().to_owned()
+    }
 
     /// Writes an object of `bytes` bytes; it is there completely or not at all.
     ///
@@ -78,11 +85,16 @@ pub struct TierOptions {
     pub local_bytes: Option<u64>,
     /// How long a file stays here for readers that have begun to read it.
     pub grace: Duration,
+    /// How long the start waits for object storage that a stream cannot start without.
+    pub start_limit: Duration,
 }
 
 impl PartialEq for TierOptions {
     fn eq(&self, other: &Self) -> bool {
-        let numbers = |of: &Self| (of.upload_after, of.local_age, of.local_bytes, of.grace);
+        let numbers = |of: &Self| {
+            let kept = (of.local_age, of.local_bytes, of.grace);
+            (of.upload_after, kept, of.start_limit)
+        };
         self.objects.url() == other.objects.url() && numbers(self) == numbers(other)
     }
 }
@@ -141,6 +153,15 @@ impl StreamTier {
             state: Mutex::default(),
             told: Mutex::default(),
         }
+    }
+
+    /// The same objects, for the start: each call ends within [`TierOptions::start_limit`].
+    pub(super) fn limited(&self) -> Self {
+        Self::new(
+            &self.stream,
+            tier_start::limited(&self.options),
+            self.first_ends.clone(),
+        )
     }
 
     /// URL of the folder of the objects.

@@ -27,7 +27,7 @@ pub(super) fn restore(
     let (None, Some(options)) = (&found.identity, options) else {
         return Ok(());
     };
-    let tier = StreamTier::new(&found.name, options, Vec::new());
+    let tier = StreamTier::new(&found.name, options, Vec::new()).limited();
     let Some(old) = tier.read::<StreamIdentity>(STREAM)? else {
         return Ok(());
     };

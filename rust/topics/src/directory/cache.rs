@@ -27,8 +27,8 @@ const FEW_HITS: u32 = WINDOW / 4;
 /// Matches for which a cache that was not useful is disabled.
 const PAUSE: u32 = 16 * WINDOW;
 
-/// Number of results that a cache without memory remembers.
-const PROBES: usize = 64;
+/// Number of sets of two results that a cache without memory remembers.
+const PROBE_SETS: usize = 32;
 
 /// The recent small results of one worker, valid until the directory changes. Owned by the worker, for one
 /// directory.
@@ -47,21 +47,20 @@ pub struct MatchCache {
     pause: u32,
 }
 
-/// The results that would have been hits.
-struct Probe([u64; PROBES]);
-
-impl Default for Probe {
-    fn default() -> Self {
-        Self([0; PROBES])
-    }
-}
+/// The last results: those that would have been hits. Sets of two: two topics by turns do not hide each other.
+#[derive(Default)]
+struct Probe([[u64; 2]; PROBE_SETS]);
 
 impl Probe {
-    /// Whether this was the last result with this index.
+    /// Whether this was one of the last two results of its set.
     fn saw(&mut self, hash: u64, changes: u64) -> bool {
-        let seen = hash ^ changes;
-        let place = usize::try_from(hash).unwrap_or(0) % PROBES;
-        std::mem::replace(&mut self.0[place], seen) == seen
+        let result = hash ^ changes;
+        let set = &mut self.0[usize::try_from(hash).unwrap_or(0) % PROBE_SETS];
+        let [last, before] = *set;
+        if last != result {
+            *set = [result, last];
+        }
+        last == result || before == result
     }
 }
 

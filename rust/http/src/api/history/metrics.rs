@@ -15,13 +15,15 @@ pub(super) struct Metric {
 enum MetricSource {
     /// The figure itself.
     Value,
+    /// The figure itself; 0 stands for none.
+    Measured,
     /// Growth of the figure, per second.
     Rate,
     /// Growth of the sum of all figures whose names begin with this, per second.
     RateOfAll(&'static str),
 }
 
-use MetricSource::{Rate, RateOfAll, Value};
+use MetricSource::{Measured, Rate, RateOfAll, Value};
 
 const fn metric(name: &'static str, source: MetricSource) -> Metric {
     Metric { name, source }
@@ -29,7 +31,7 @@ const fn metric(name: &'static str, source: MetricSource) -> Metric {
 
 /// Number of metrics. Types have this number, not `METRICS.len()`, for which the compiler would have to type-check
 /// this crate first (E0391).
-pub(super) const COUNT: usize = 22;
+pub(super) const COUNT: usize = 28;
 
 /// All metrics, in the order of their values in a [`HistoryRow`].
 pub(super) const METRICS: [Metric; COUNT] = [
@@ -55,6 +57,12 @@ pub(super) const METRICS: [Metric; COUNT] = [
     metric("store_log_bytes", Value),
     metric("store_sync_p99_us", Value),
     metric("stream_rows_unsealed", Value),
+    metric("dropped_queue_full", Rate),
+    metric("dropped_qos0_backlog", Rate),
+    metric("dropped_offline", Rate),
+    metric("dropped_expired", Rate),
+    metric("deliver_p50_us", Measured),
+    metric("deliver_p99_us", Measured),
 ];
 
 /// A value for each metric. NaN: there is none.
@@ -80,6 +88,7 @@ impl Reading {
             at,
             figures: METRICS.each_ref().map(|metric| match metric.source {
                 Value | Rate => figures.get(metric.name).copied(),
+                Measured => figures.get(metric.name).copied().filter(|us| *us > 0),
                 RateOfAll(prefix) => Some(of_all(prefix)),
             }),
         }
@@ -89,7 +98,7 @@ impl Reading {
     pub(super) fn row(&self, before: Option<&Self>) -> HistoryRow {
         std::array::from_fn(|place| {
             let value = match METRICS[place].source {
-                Value => self.figures[place].map(float),
+                Value | Measured => self.figures[place].map(float),
                 Rate | RateOfAll(_) => before.and_then(|before| self.rate(before, place)),
             };
             value.map_or(f32::NAN, narrow)

@@ -359,6 +359,7 @@ mod tests {
                 ("sessions".to_owned(), 7),
                 ("dropped_offline".to_owned(), ms / 500),
                 ("dropped_memory".to_owned(), ms / 500),
+                ("deliver_p50_us".to_owned(), ms / 2_000 * 50),
             ];
             history.add(
                 start + Duration::from_millis(ms),
@@ -384,6 +385,11 @@ mod tests {
             [None, Some(10.0), Some(10.0)]
         );
         assert_eq!(of(&recorded, "dropped"), [None, Some(4.0), Some(4.0)]);
+        assert_eq!(
+            of(&recorded, "dropped_offline"),
+            [None, Some(2.0), Some(2.0)]
+        );
+        assert_eq!(of(&recorded, "deliver_p50_us"), [None, None, Some(50.0)]);
         assert_eq!(of(&recorded, "sessions"), [Some(7.0); 3]);
         assert_eq!(of(&recorded, "store_log_bytes"), [None; 3]);
     }

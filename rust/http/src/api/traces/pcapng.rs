@@ -5,7 +5,7 @@
 //! 8200, RFC 9293.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use mqttcore_broker::{Peer, TraceDirection, TracedPacket};
@@ -43,7 +43,7 @@ pub(super) struct Capture {
 /// A connection: by address, or by client identifier for a Unix socket.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 enum Key {
-    Address(std::net::SocketAddr),
+    Address(SocketAddr),
     Local(Arc<str>),
 }
 
@@ -161,7 +161,7 @@ impl Connection {
 
 fn key_of(traced: &TracedPacket) -> Option<Key> {
     match traced.peer? {
-        Peer::Tcp(address) => Some(Key::Address(address)),
+        Peer::Tcp { ip, port } => Some(Key::Address(SocketAddr::new(ip, port))),
         Peer::Unix { .. } => Some(Key::Local(Arc::clone(&traced.client_id))),
     }
 }
