@@ -254,7 +254,7 @@ def silence(scene: Scene) -> None:
 def expiry(scene: Scene) -> None:
     with Wire(scene.broker.port) as wire:
         wire.connect("short", props={"session_expiry_interval": 1})
-    until(scene.broker, "mqttcore_sessions_expired")
+    until(scene.broker, "mqttcore_sessions_ended")
 
 
 def full_queue(scene: Scene) -> None:
@@ -267,7 +267,7 @@ def full_queue(scene: Scene) -> None:
 
 def waiting_queue(scene: Scene) -> None:
     full_queue(scene)
-    until(scene.broker, "mqttcore_session_messages")
+    until(scene.broker, "mqttcore_queue_messages")
 
 
 def stored_queue(scene: Scene) -> None:
@@ -339,6 +339,13 @@ def failing_hook(scene: Scene) -> None:
         scene.dial().connect(f"c{number}", username="breaks", password=b"x", reason=0x88)
 
 
+def unacknowledged(scene: Scene) -> None:
+    """A message that its subscriber does not acknowledge."""
+    scene.client("lazy").subscribe(("lazy", 1))
+    scene.client("publisher").publish("lazy", b"x", qos=1, packet_id=1)
+    until(scene.broker, "mqttcore_inflight")
+
+
 def too_fast(scene: Scene) -> None:
     """More messages than the client may send in a second."""
     client = scene.client("fast")
@@ -399,9 +406,8 @@ MOVERS: dict[str, Mover] = {
     "mqttcore_list_part_seconds": listing,
     "mqttcore_deliver_seconds": traffic,
     "mqttcore_login_seconds": traffic,
-    "mqttcore_clients": traffic,
     "mqttcore_sessions": traffic,
-    "mqttcore_sessions_expired": expiry,
+    "mqttcore_sessions_ended": expiry,
     "mqttcore_subscriptions": traffic,
     "mqttcore_shared_subscriptions": traffic,
     "mqttcore_directory_nodes": traffic,
@@ -410,7 +416,9 @@ MOVERS: dict[str, Mover] = {
     "mqttcore_bytes": traffic,
     "mqttcore_messages": traffic,
     "mqttcore_payload_bytes": traffic,
-    "mqttcore_session_messages": waiting_queue,
+    "mqttcore_queue_messages": waiting_queue,
+    "mqttcore_queue_bytes": waiting_queue,
+    "mqttcore_inflight": unacknowledged,
     "mqttcore_waiting_packets": slow_client,
     "mqttcore_waiting_bytes": slow_client,
     "mqttcore_matches_cached": traffic,
@@ -419,7 +427,7 @@ MOVERS: dict[str, Mover] = {
     "mqttcore_messages_rejected": refused_queue,
     "mqttcore_denied": denied,
     "mqttcore_queues_nearly_full": full_queue,
-    "mqttcore_retained_messages": traffic,
+    "mqttcore_retained": traffic,
     "mqttcore_retained_refused": too_many_retained,
     "mqttcore_memory_used_bytes": traffic,
     "mqttcore_shard_turn_age_seconds": traffic,

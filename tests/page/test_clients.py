@@ -123,14 +123,18 @@ def client(number: int) -> dict[str, object]:
         "clean_start": True,
         "session_expiry_s": 0,
         "subscriptions": 0,
-        "queue": {"messages": 0, "bytes": 0},
-        "inflight": {"out": 0, "in": 0},
+        "queue": {"messages": 0, "bytes": 0, "on_disk": 0, "max_messages": 1, "max_bytes": 1},
+        "inflight": {"out": 0, "in": 0, "max": 1},
         "backlog_bytes": 0,
         "rates": None,
         "latency": None,
         "waits_for": None,
         "held_back_by": [],
-        "will_topic": None,
+        "will": None,
+        "transport": "tcp",
+        "tls": None,
+        "last_packet_ms": 1,
+        "durability": "memory",
     }
 
 

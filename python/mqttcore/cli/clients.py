@@ -170,6 +170,31 @@ def detail_lines(found: Details, *, width: int | None = None) -> Iterator[str]:
             yield from Table(columns, width=width).lines(items)
 
 
+def protocol(client: Json) -> str:
+    """The protocol version of a client, and what its connection runs over."""
+    words = str(client["version"])
+    if client["transport"]:
+        words += f" over {client['transport']}"
+    if tls := client["tls"]:
+        words += f", TLS {tls['version']} with {tls['cipher']}"
+    return words
+
+
+def queued(queue: Json) -> str:
+    """The queue of a client."""
+    words = f"{queue['messages']} of {queue['max_messages']} messages, {queue['bytes']} bytes"
+    return f"{words}, {queue['on_disk']} on the disk only" if queue["on_disk"] else words
+
+
+def will(sent: Json | None) -> str | None:
+    """The will of a client."""
+    if sent is None:
+        return None
+    retained = ", retained" if sent["retain"] else ""
+    delay = f", after {sent['delay_s']} s" if sent["delay_s"] else ""
+    return f"{sent['topic']} with QoS {sent['qos']}{retained}{delay}"
+
+
 def limit_name(limit: str) -> str:
     """A limit that holds a client back, as the configuration names it."""
     return "memory" if limit == "memory" else f"{limit}_per_second"
@@ -195,23 +220,26 @@ def traffic(client: Json) -> list[tuple[str, object]]:
 def facts(client: Json) -> list[tuple[str, object]]:
     """The fields of a client in words."""
     connected = age(client["connected_at_ms"])
+    heard, expires = age(client["last_packet_ms"]), expiry(client["session_expiry_s"])
     return [
         ("client", client["client_id"]),
         ("user", client["username"]),
-        ("connected", f"for {connected}" if connected else "no"),
+        ("connected", f"for {connected}, last packet {heard} ago" if connected else "no"),
         ("address", client["address"]),
         ("port", client["port"]),
         ("listener", client["listener"]),
-        ("MQTT", client["version"]),
+        ("MQTT", protocol(client)),
         ("keep-alive", f"{client['keep_alive_s']} s"),
         ("clean start", client["clean_start"]),
-        ("session expiry", expiry(client["session_expiry_s"])),
+        ("session expiry", f"{expires}, durability {client['durability']}"),
         ("subscriptions", client["subscriptions"]),
-        ("queued", f"{client['queue']['messages']} messages, {client['queue']['bytes']} bytes"),
+        ("queued", queued(client["queue"])),
         ("in flight", f"{client['inflight']['out']} out, {client['inflight']['in']} in"),
+        *(("dropped", f"{count}: {why}") for why, count in client["dropped"].items()),
+        *([("taken over", f"{client['takeovers']} times")] if client["takeovers"] else []),
         ("backlog", f"{client['backlog_bytes']} bytes"),
         *traffic(client),
-        ("will", client["will_topic"]),
+        ("will", will(client["will"])),
         ("certificate", client["certificate"]),
         ("permissions of", client["granted_by"]),
     ]

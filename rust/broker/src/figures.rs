@@ -1,12 +1,13 @@
 //! Figures of the broker: counters of all shards together, and the durabilities in force.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use crate::config::measures::HookCalls;
+use crate::config::measures::{HookCalls, Tally};
 use crate::durability::audit::AuditLog;
 use crate::routing::retain;
 use crate::runtime::metrics::{self, Refusals, Stats};
-use crate::runtime::tallies::Tallies;
+use crate::runtime::tallies::{self, Tallies};
 use crate::runtime::topic_counters::TopicCount;
 use crate::shard::EngineState;
 
@@ -19,7 +20,7 @@ pub(crate) fn stats(engine: &Arc<EngineState>) -> Stats {
         stats.packets_sent += metrics.tallies.packets_sent.sum();
         stats.messages_received += metrics.tallies.messages_received.sum();
         stats.messages_sent += metrics.tallies.messages_sent.sum();
-        stats.clients_connected += metrics.tallies.clients.sum();
+        stats.clients_connected += metrics.clients_sum();
     }
     stats.sessions_to_come = engine.loading.remaining().unwrap_or(1);
     let directory = engine.directory.stats();
@@ -31,6 +32,7 @@ pub(crate) fn stats(engine: &Arc<EngineState>) -> Stats {
     let audit = engine.audit.as_ref();
     (stats.audit_entries, stats.audit_lost) = audit.map_or((0, 0), AuditLog::counts);
     stats.retained_messages = retain::count(engine) as u64;
+    stats.retained_bytes = engine.retained.weight() as u64;
     stats.uptime_s = engine.started.elapsed().as_secs();
     let (budget, used) = (engine.memory.budget(), engine.memory.used());
     stats.memory_budget_bytes = budget as u64;
@@ -52,6 +54,18 @@ pub(crate) fn refusals(engine: &EngineState) -> Vec<(Arc<str>, Refusals)> {
     let listeners = engine.listeners.iter().enumerate();
     let bound = listeners.map(|(index, name)| (Arc::clone(name), of(Some(index))));
     bound.chain([(NO_LISTENER.into(), of(None))]).collect()
+}
+
+/// Connected clients of each bound listener, with its name at the start, by protocol version.
+pub(crate) fn clients(engine: &EngineState) -> Vec<(Arc<str>, Tally)> {
+    let of = |listener| {
+        let shards = engine.metrics.iter().map(|shard| shard.clients(listener));
+        tallies::versions(&shards.collect::<Vec<_>>())
+    };
+    let listeners = engine.listeners.iter().zip(0..);
+    listeners
+        .map(|(name, listener)| (Arc::clone(name), of(listener)))
+        .collect()
 }
 
 /// The refusals that have occurred, as `listeners/NAME/FIGURE`.
@@ -113,14 +127,16 @@ pub(crate) fn measure_memory(engine: &EngineState) {
     engine.memory.set_measured(table_bytes(engine), passwords);
 }
 
-/// Bytes of subscriptions, retained topics, traces, the store, and extensions.
+/// Bytes of subscriptions, retained topics, traces, watches, the store, and extensions.
 fn table_bytes(engine: &EngineState) -> usize {
     let extensions = engine.figures.iter().map(|figures| figures.memory_bytes());
     let store = engine.log.as_ref().map_or(0, |log| log.memory_bytes());
     let directory = engine.directory.stats();
     let retained = engine.retained.len() * RETAINED_TOPIC_BYTES;
     let traces = engine.traces.memory_bytes();
-    let tables = directory.bytes + directory.retired_bytes + retained + traces;
+    // ORDERING: a figure.
+    let watches = engine.watched_bytes.load(Ordering::Relaxed);
+    let tables = directory.bytes + directory.retired_bytes + retained + traces + watches;
     tables + extensions.sum::<usize>() + usize::try_from(store).unwrap_or(usize::MAX)
 }
 

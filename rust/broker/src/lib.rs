@@ -51,6 +51,7 @@ pub use admission::unix::bind_unix;
 pub use broker::Broker;
 pub use clients::address::{AddressKey, names_an_address};
 pub use clients::bans::{Ban, BanTarget, TooManyBans};
+pub use clients::channel::{Channel, TlsParameters};
 pub use clients::client_id_pattern::{ClientIdPattern, InvalidPattern};
 pub use clients::handle::RowStream;
 pub use clients::invalidations::Invalidation;
@@ -101,6 +102,7 @@ pub use mqttcore_store::Pressure;
 pub use mqttcore_tls as tls;
 pub use operations::asking::{AskError, MissingPart};
 pub use operations::bans::BanError;
+pub use operations::client_facts::{EventCounts, WillSummary};
 pub use operations::client_filter::ClientFilter;
 pub use operations::clients::{
     ClientOrder, ClientPage, ClientPosition, ClientQuery, ClientSummary,

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::config::Config;
 use crate::config::hooks::{LogLevel, LogLine};
-use crate::config::measures::HookCalls;
+use crate::config::measures::{HookCalls, Tally};
 use crate::durability::audit::{AuditEntry, AuditLines, AuditPosition};
 use crate::durability::row_log::RowLog;
 use crate::figures;
@@ -93,6 +93,13 @@ impl BrokerHandle {
     pub fn refusals(&self) -> Vec<(Arc<str>, Refusals)> {
         let engine = self.0.upgrade();
         engine.map_or_else(Vec::new, |engine| figures::refusals(&engine))
+    }
+
+    /// Connected clients by protocol version, of each bound listener with its name at the start. Never waits; empty once the
+    /// broker has ended.
+    pub fn connected_clients(&self) -> Vec<(Arc<str>, Tally)> {
+        let engine = self.0.upgrade();
+        engine.map_or_else(Vec::new, |engine| figures::clients(&engine))
     }
 
     /// Counts by packet type and by reason. Never waits; empty once the broker has ended.

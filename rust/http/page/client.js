@@ -14,6 +14,8 @@ const NEVER = 0xffff_ffff;
 /** Milliseconds between two readings of a client. */
 const READ_MS = 2000;
 
+const TRANSPORTS = { tcp: 'TCP', websocket: 'WebSocket', unix: 'Unix socket' };
+
 const expiry = (seconds) => (seconds === NEVER ? 'never' : seconds === 0 ? 'when the connection ends' : `${duration(seconds)} after the connection ends`);
 
 /** The bytes a second of its connection between the last two readings; null before the second one. */
@@ -49,14 +51,19 @@ function Session({ client, byteRates }) {
     ['User', html`<${Name} text=${client.username} empty="none" />`],
     ['Address', client.address && html`<${Name} text=${client.port ? `${client.address} port ${client.port}` : client.address} />`],
     ['Listener', html`<${Name} text=${client.listener} />`],
+    client.transport && ['Transport', `${TRANSPORTS[client.transport]}, ${client.tls ? `TLS ${client.tls.version} with ${client.tls.cipher}` : 'not encrypted'}`],
     ['MQTT', client.version],
     ['Connected since', html`<${Time} ms=${client.connected_at_ms} />`],
+    client.last_packet_ms && ['Last packet', html`<${Time} ms=${client.last_packet_ms} />`],
     ['Keep Alive', client.keep_alive_s ? duration(client.keep_alive_s) : 'off'],
     ['Clean Start', client.clean_start ? 'yes' : 'no'],
     ['Session expires', client.session_expires_at_ms ? html`<${Time} ms=${client.session_expires_at_ms} />` : expiry(client.session_expiry_s)],
     ['Subscriptions', count(client.subscriptions)],
-    ['Queue', `${count(client.queue.messages)} messages, ${bytes(client.queue.bytes)} in memory`],
-    ['In flight', `${count(client.inflight.out)} to the client, ${count(client.inflight.in)} from it`],
+    ['Queue', `${count(client.queue.messages)} of ${count(client.queue.max_messages)} messages, ${bytes(client.queue.bytes)}, ${count(client.queue.on_disk)} on the disk only`],
+    ['In flight', `${count(client.inflight.out)}${client.inflight.max === null ? '' : ` of ${count(client.inflight.max)}`} to the client, ${count(client.inflight.in)} from it`],
+    ...Object.entries(client.dropped ?? {}).map(([why, messages]) => ['Dropped', `${count(messages)}: ${why}`]),
+    client.takeovers > 0 && ['Taken over', `${count(client.takeovers)} times`],
+    ['Durability', client.durability],
     ['Waits for the socket', bytes(client.backlog_bytes)],
     client.rates && ['Packets a second', `${rate(client.rates.in)} from it, ${rate(client.rates.out)} to it`],
     byteRates && ['Bytes a second', `${bytes(byteRates.in)} from it, ${bytes(byteRates.out)} to it`],
@@ -64,7 +71,7 @@ function Session({ client, byteRates }) {
     ['Deliveries', client.latency ? `${rate(client.latency.last_ms)} ms, at worst ${rate(client.latency.worst_ms)} ms` : 'none measured'],
     client.waits_for && ['Messages wait for', client.waits_for === 'ack' ? 'acknowledgements' : 'its network: the socket is full'],
     client.held_back_by.length > 0 && ['Held back by', client.held_back_by.map((limit) => (limit === 'memory' ? 'memory: it is short' : `${limit}_per_second`)).join(', ')],
-    ['Will', html`<${Name} text=${client.will_topic} empty="none" />`],
+    ['Will', client.will ? html`<${Name} text=${client.will.topic} /> with QoS ${client.will.qos}${client.will.retain && ', retained'}${client.will.delay_s > 0 && `, after ${duration(client.will.delay_s)}`}` : html`<${Name} empty="none" />`],
     client.certificate && ['Certificate', html`<${Name} text=${client.certificate} />`],
     ['Permissions of', html`<${Name} text=${client.granted_by} empty="not known: not connected since the start" />`],
   ].filter(Boolean)} />`;

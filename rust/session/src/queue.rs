@@ -252,14 +252,19 @@ impl Queue {
         (evicted, is_queued)
     }
 
-    /// Usage of the limits in percent: of the disk limits if the store keeps the session.
-    pub(crate) fn fill_percent(&self, is_kept: bool, limits: &ServerLimits) -> usize {
+    /// Maximum number of messages and bytes: the disk limits if the store keeps the session.
+    pub(crate) fn limits(is_kept: bool, limits: &ServerLimits) -> (usize, usize) {
         let has_disk = is_kept && limits.queue_policy != QueuePolicy::DropOldest;
-        let (messages, bytes) = if has_disk {
+        if has_disk {
             (limits.queue_disk_messages, limits.queue_disk_bytes)
         } else {
             (limits.queue_messages, limits.queue_bytes)
-        };
+        }
+    }
+
+    /// Usage of the limits in percent.
+    pub(crate) fn fill_percent(&self, is_kept: bool, limits: &ServerLimits) -> usize {
+        let (messages, bytes) = Self::limits(is_kept, limits);
         let percent = |used: usize, limit: usize| used.saturating_mul(100) / limit.max(1);
         percent(self.len(), messages).max(percent(self.bytes(), bytes))
     }

@@ -229,6 +229,16 @@ impl Session {
         self.queue.fill_percent(is_kept, &self.limits)
     }
 
+    /// Maximum number of queued messages, and maximum bytes of them.
+    pub fn queue_limits(&self) -> (usize, usize) {
+        Queue::limits(self.is_durable, &self.limits)
+    }
+
+    /// Maximum number of QoS 1 and 2 messages in flight to the connected client; 0 if it is offline.
+    pub fn in_flight_max(&self) -> u16 {
+        self.live.link.send_quota
+    }
+
     /// Bytes of the [`Session::queued`] messages, as counted against limits.
     pub fn queued_bytes(&self) -> usize {
         self.queue.bytes()

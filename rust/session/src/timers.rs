@@ -81,6 +81,11 @@ impl Session {
         }
     }
 
+    /// When the last packet of a connected client was handled; `None` if it is offline.
+    pub fn last_packet_at(&self) -> Option<Instant> {
+        self.since.filter(|_| self.is_connected())
+    }
+
     /// When the delay of a waiting will ends.
     pub(crate) fn will_deadline(&self) -> Option<Instant> {
         let will = self.live.rare.will.as_ref()?;

@@ -22,7 +22,7 @@ use crate::connection::disconnect_cause::reason_text;
 use crate::connection::last_packets::send_disconnect;
 use crate::connection::resumption::{ResumeAnswers, ResumeRefusal};
 use crate::routing::{fill, group, session_records};
-use crate::sessions::lifecycle::{arm, confirm, detach, handle_events, remove_session};
+use crate::sessions::lifecycle::{SessionEnd, arm, confirm, detach, handle_events, remove_session};
 use crate::sessions::rights::{identify, on_monotonic_clock, revoke_lost_rights};
 use crate::sessions::{paging, wills};
 use crate::shard::guard::{CONNECTION, guarded};
@@ -202,9 +202,9 @@ fn attach(
     if let Some(will) = &mut request.will {
         will.message.charge(shard.account_of(&link));
     }
-    let tallies = &shard.metrics().tallies;
-    tallies.clients.add(link.version);
-    tallies.connects.count(ReasonCode::SUCCESS);
+    let metrics = shard.metrics();
+    metrics.clients(link.listener).add(link.version);
+    metrics.tallies.connects.count(ReasonCode::SUCCESS);
     link
 }
 
@@ -246,7 +246,7 @@ fn end_old_connection(
     }
     let alive = shard.client_at(old.handle).is_some();
     if alive && !resume {
-        remove_session(shard, old);
+        remove_session(shard, old, SessionEnd::Replaced);
     }
     (alive && resume).then(|| Rc::clone(old))
 }

@@ -11,6 +11,7 @@ use mqttcore_session::{AckToken, Cause, ChunkAccount, Control, OnDemand};
 use mqttcore_topics::TopicFilter;
 use tokio::sync::oneshot;
 
+use crate::clients::channel::Channel;
 use crate::clients::measures::LinkMeasures;
 use crate::clients::outbox::Outbox;
 use crate::clients::retained::Replays;
@@ -63,6 +64,15 @@ pub(crate) struct HeldBack {
     pub(crate) retained: Option<RateLimitKind>,
 }
 
+impl HeldBack {
+    /// The limits for which a wait has begun since `before`.
+    pub(crate) fn begun_since(self, before: Self) -> impl Iterator<Item = RateLimitKind> {
+        let reads = self.reads.filter(|_| before.reads.is_none());
+        let retained = self.retained.filter(|_| before.retained.is_none());
+        reads.into_iter().chain(retained)
+    }
+}
+
 /// Maximum number of cached answers of one client; the oldest is dropped first.
 const CACHED_ALLOWS_MAX: usize = 64;
 
@@ -95,8 +105,8 @@ pub(crate) struct Link {
     pub(crate) measures: LinkMeasures,
     /// Bytes of the partial frame.
     pub(crate) partial_bytes: Cell<u32>,
-    /// Heap of TLS or WebSocket, in KiB: one byte fits into padding.
-    pub(crate) transport_kib: Cell<u8>,
+    /// What it runs over: one byte fits into padding.
+    pub(crate) channel: Cell<Channel>,
     /// How the connection is read while memory is short.
     pub(crate) pace: Cell<Pace>,
     /// The last turn ended without reading the socket, because it waits for a plugin, the rate limit, its own full
@@ -172,7 +182,7 @@ impl Link {
             account: OnceCell::new(),
             measures: LinkMeasures::default(),
             partial_bytes: Cell::new(0),
-            transport_kib: Cell::default(),
+            channel: Cell::default(),
             pace: Cell::default(),
             is_unread: Cell::new(false),
             in_turn: Cell::new(false),
@@ -347,7 +357,7 @@ impl Link {
 
     /// Heap bytes of the connection, without messages that it shares with others.
     pub(crate) fn heap_bytes(&self) -> usize {
-        let transport = usize::from(self.transport_kib.get()) * 1_024;
+        let transport = self.channel.get().heap_bytes();
         let partial = self.partial_bytes.get() as usize;
         let measures = self.measures.heap_bytes();
         let outbox = self.outbox.borrow().heap_bytes(Outbox::own_bytes);

@@ -5,6 +5,7 @@
 pub(crate) mod ack_order;
 pub(crate) mod address;
 pub(crate) mod bans;
+pub(crate) mod channel;
 pub(crate) mod client;
 pub(crate) mod client_id_pattern;
 pub(crate) mod connections;

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use mqttcore_session::wipe;
+use mqttcore_tls::rustls::CipherSuite;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tungstenite::protocol::frame::coding::CloseCode;
@@ -92,6 +93,14 @@ impl Socket {
         match self {
             Self::Plain(_) => 0,
             Self::Tls(_) => TLS_BYTES,
+        }
+    }
+
+    /// The cipher suite; `None`: no TLS.
+    pub(crate) fn cipher_suite(&self) -> Option<CipherSuite> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Tls(stream) => stream.cipher_suite(),
         }
     }
 

@@ -79,8 +79,12 @@ pub(crate) fn spawn(
     unread: &[u8],
 ) {
     shard.tasks.set(shard.tasks.get() + 1);
-    let transport_kib = u8::try_from(transport.heap_bytes().div_ceil(1_024));
-    link.transport_kib.set(transport_kib.unwrap_or(u8::MAX));
+    let channel = transport.channel();
+    debug_assert_eq!(
+        channel.heap_bytes(),
+        transport.heap_bytes().next_multiple_of(1_024)
+    );
+    link.channel.set(channel);
     let rates = ClientRates::of(&shard.config(), link.peer().ip());
     let connection = Connection {
         shard: Rc::clone(shard),
@@ -245,15 +249,8 @@ impl Connection {
         self.link.set_held_back(held_back);
         let listener = Some(usize::from(self.link.listener));
         let refusals = self.shard.metrics().refusals(listener);
-        for (limit, before) in [
-            (held_back.reads, before.reads),
-            (held_back.retained, before.retained),
-        ] {
-            if let Some(limit) = limit
-                && before.is_none()
-            {
-                refusals.held_back(limit).add(1);
-            }
+        for limit in held_back.begun_since(before) {
+            refusals.held_back(limit).add(1);
         }
     }
 

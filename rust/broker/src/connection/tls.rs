@@ -7,7 +7,9 @@ use std::task::{Context, Poll, ready};
 
 use mqttcore_tls::TlsConfig;
 use mqttcore_tls::rustls::pki_types::CertificateDer;
-use mqttcore_tls::rustls::{Error, IoState, PeerMisbehaved, ServerConfig, ServerConnection};
+use mqttcore_tls::rustls::{
+    CipherSuite, Error, IoState, PeerMisbehaved, ServerConfig, ServerConnection,
+};
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 
@@ -90,6 +92,12 @@ impl TlsStream {
 
     pub(crate) fn is_handshaking(&self) -> bool {
         self.session.rustls.is_handshaking()
+    }
+
+    /// The cipher suite; `None` before the handshake.
+    pub(crate) fn cipher_suite(&self) -> Option<CipherSuite> {
+        let negotiated = self.session.rustls.negotiated_cipher_suite()?;
+        Some(negotiated.suite())
     }
 
     /// The client's certificate, if it presented one.

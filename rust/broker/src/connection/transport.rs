@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{Interest, ReadBuf};
 use tokio::task::coop::has_budget_remaining;
 
+use crate::clients::channel::Channel;
 use crate::clients::outbox::Outbox;
 use crate::connection::socket::{DetachedSocket, ReadBytes, ReadEnd, Socket, WrittenBytes};
 use crate::connection::websocket::{Framing, WebSocket};
@@ -106,6 +107,14 @@ impl Transport {
         match self {
             Self::Stream { socket, .. } => socket.heap_bytes(),
             Self::WebSocket(socket) => socket.heap_bytes(),
+        }
+    }
+
+    /// What the connection runs over.
+    pub(crate) fn channel(&self) -> Channel {
+        match self {
+            Self::Stream { socket, .. } => Channel::new(false, socket.cipher_suite()),
+            Self::WebSocket(socket) => Channel::new(true, socket.socket().cipher_suite()),
         }
     }
 

@@ -11,11 +11,13 @@ use std::time::{Duration, Instant};
 use mqttcore_codec::ProtocolVersion;
 use mqttcore_tls::ClientCertificate;
 
+use crate::clients::channel::Channel;
 use crate::clients::client::Client;
 use crate::clients::measures::{DeliveryTimes, PacketRates};
 use crate::clients::registry::Registry;
-use crate::config::Peer;
+use crate::config::{Peer, durability};
 use crate::operations::asking::{AskError, MissingPart};
+use crate::operations::client_facts::{EventCounts, WillSummary};
 use crate::operations::client_filter::ClientFilter;
 use crate::operations::slowness::{
     Clock, Delay, HoldingLimit, delay, holding_limits, rank_of, rates, slowness,
@@ -58,10 +60,18 @@ pub struct ClientSummary {
     pub subscriptions: usize,
     /// Number of queued messages.
     pub queued: usize,
-    /// Bytes of the queued messages that are in memory.
+    /// Bytes of the queued messages, in memory and on the disk.
     pub queued_bytes: usize,
+    /// Number of queued messages that are only on the disk.
+    pub queued_on_disk: usize,
+    /// Maximum number of queued messages.
+    pub queue_messages_max: usize,
+    /// Maximum bytes of queued messages.
+    pub queue_bytes_max: usize,
     /// Number of messages sent to it and not acknowledged.
     pub in_flight: usize,
+    /// Maximum of `in_flight`; `None`: it is offline.
+    pub in_flight_max: Option<u16>,
     /// Number of its QoS 2 publishes that are not released.
     pub receiving: usize,
     /// Bytes that its socket has not accepted yet.
@@ -74,8 +84,14 @@ pub struct ClientSummary {
     pub delay: Option<Delay>,
     /// The limits because of which it is not read, or gets no retained messages, for a while.
     pub held_back_by: Vec<HoldingLimit>,
-    /// Topic of its will.
-    pub will_topic: Option<Arc<str>>,
+    /// How long ago its last packet was handled; `None`: it is offline.
+    pub silent_for: Option<Duration>,
+    /// Its will.
+    pub will: Option<WillSummary>,
+    /// What its connection runs over; `None`: it is offline.
+    pub channel: Option<Channel>,
+    /// The durability of its messages and requests: `memory`, `os` or `fsync`.
+    pub durability: &'static str,
     /// The hook or the listener that gave its grant; `None`: not known, as before its first connection since the start.
     pub granted_by: Option<Arc<str>>,
     /// The certificate of its last connection.
@@ -301,6 +317,23 @@ impl BrokerHandle {
         self.read_client_on_shard(client_id, question).await
     }
 
+    /// Describes one client, with what recent events tell about it; `None` if it has no session.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError`]
+    pub async fn client_with_events(
+        &self,
+        client_id: &str,
+    ) -> Result<Option<(ClientSummary, EventCounts)>, AskError> {
+        let question = |shard: &Rc<Shard>, client: &Rc<Client>| {
+            let (started, now) = (shard.engine.started, shard.now());
+            let counts = EventCounts::of(shard, client);
+            (summary(client, Clock { started, now }), counts)
+        };
+        self.read_client_on_shard(client_id, question).await
+    }
+
     /// Reads something of a client on its shard; `None` if it has no session.
     pub(super) async fn read_client<T: Send + 'static>(
         &self,
@@ -432,12 +465,14 @@ fn backlog_bytes(client: &Client) -> usize {
     link.as_ref().map_or(0, |link| link.outbox.borrow().len())
 }
 
+/// Describes a client. Longer than other functions: one line for each field.
 fn summary(client: &Client, clock: Clock) -> ClientSummary {
     let login = client.login();
     let session = client.session.borrow();
     let link = client.link_ref();
     let now = clock.now;
     let lasts = |at| now.saturating_duration_since(at);
+    let (queue_messages_max, queue_bytes_max) = session.queue_limits();
     ClientSummary {
         client_id: Arc::clone(&client.id),
         username: login.username.clone(),
@@ -455,7 +490,11 @@ fn summary(client: &Client, clock: Clock) -> ClientSummary {
         subscriptions: session.subscriptions().len(),
         queued: session.queued(),
         queued_bytes: session.queued_bytes(),
+        queued_on_disk: session.spilled(),
+        queue_messages_max,
+        queue_bytes_max,
         in_flight: session.in_flight(),
+        in_flight_max: link.as_ref().map(|_| session.in_flight_max()),
         receiving: session.open_publishes(),
         backlog_bytes: backlog_bytes(client),
         rates: rates(client, clock),
@@ -466,7 +505,10 @@ fn summary(client: &Client, clock: Clock) -> ClientSummary {
         held_back_by: link
             .as_ref()
             .map_or_else(Vec::new, |link| holding_limits(link)),
-        will_topic: session.will().map(|will| will.message.topic().into()),
+        silent_for: session.last_packet_at().map(lasts),
+        will: session.will().map(WillSummary::from),
+        channel: link.as_ref().map(|link| link.channel.get()),
+        durability: durability::name(client.durability.get()),
         granted_by: client.access().grant.granted_by.text(),
         certificate: login.certificate.clone(),
     }

@@ -4,6 +4,7 @@
 
 pub(crate) mod asking;
 pub(crate) mod bans;
+pub(crate) mod client_facts;
 pub(crate) mod client_filter;
 pub(crate) mod clients;
 pub(crate) mod explain;

@@ -15,6 +15,7 @@ use crate::connection::subscribe::notify_subscription;
 use crate::operations::asking::AskError;
 use crate::routing::{journal, session_records};
 use crate::service::{Answer, BrokerHandle};
+use crate::sessions::lifecycle::SessionEnd;
 use crate::sessions::{lifecycle, listing, rights, wills};
 use crate::shard::Shard;
 
@@ -127,7 +128,7 @@ fn end_session(shard: &Rc<Shard>, id: &str, reason: ReasonCode) -> bool {
 
 /// Ends the session of a client without a connection. It may have ended with its connection.
 pub(super) fn end_offline(shard: &Rc<Shard>, client: &Rc<Client>) {
-    lifecycle::remove_session(shard, client);
+    lifecycle::remove_session(shard, client, SessionEnd::Operator);
     // The session's record is removed with its will, which may be queued.
     wills::publish_queued_of(shard, &client.id);
 }

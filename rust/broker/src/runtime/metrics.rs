@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::config::RateLimitKind;
 use crate::config::topic_metrics::TopicMetric;
-use crate::runtime::tallies::TallyCounters;
+use crate::runtime::tallies::{TallyCounters, VersionCounters};
 use crate::runtime::topic_counters::TopicCounters;
 
 /// A counter with one writer.
@@ -81,8 +81,21 @@ impl Metrics {
         Self {
             topics: TopicCounters::new(topics),
             listeners: (0..listeners).map(|_| RefusalCounters::default()).collect(),
+            clients: (0..listeners).map(|_| VersionCounters::default()).collect(),
             ..Self::default()
         }
+    }
+
+    /// The connected clients of the listener with this index.
+    pub(crate) fn clients(&self, listener: u16) -> &VersionCounters {
+        let own = self.clients.get(usize::from(listener));
+        own.unwrap_or(&self.other_clients)
+    }
+
+    /// Number of connected clients of all listeners.
+    pub(crate) fn clients_sum(&self) -> u64 {
+        let all = self.clients.iter().chain([&self.other_clients]);
+        all.map(VersionCounters::sum).sum()
     }
 
     /// The refusals of the listener with this index; `None`: of what came through no listener.
@@ -132,6 +145,10 @@ macro_rules! counters {
             no_listener: RefusalCounters,
             /// Messages received on chosen topics.
             pub(crate) topics: TopicCounters,
+            /// Connected clients of each bound listener, by protocol version.
+            clients: Box<[VersionCounters]>,
+            /// Connected clients of other listeners: none, except in tests.
+            other_clients: VersionCounters,
         }
 
         /// Refusals of one listener's connections and clients, on one shard.
@@ -199,6 +216,12 @@ counters! {
     sessions,
     /// Sessions that have expired.
     sessions_expired,
+    /// Sessions that ended with their connection, since their expiry interval was 0.
+    sessions_ended_disconnected,
+    /// Sessions that ended because their client connected again with Clean Start, or may not resume them.
+    sessions_ended_replaced,
+    /// Sessions that operators have ended.
+    sessions_ended_operator,
     /// Connections that another connection with the same client identifier took over.
     takeovers,
     /// Connections of clients that ended without DISCONNECT: the client closed the connection, or the network failed.
@@ -215,6 +238,14 @@ counters! {
     payload_bytes_sent,
     /// Queued and in-flight messages of all sessions now; a message for several sessions counts for each.
     session_messages,
+    /// Queued messages of all sessions now; a message for several sessions counts for each.
+    queued_messages,
+    /// Bytes of the queued messages of all sessions now; a message for several sessions counts for each.
+    queued_bytes,
+    /// QoS 1 and 2 messages now that were sent to clients and are not acknowledged.
+    in_flight_out,
+    /// QoS 2 messages of clients now that are not released.
+    in_flight_in,
     /// Packets that wait for a socket now.
     waiting_packets,
     /// Bytes of the packets that wait for a socket now.
@@ -381,6 +412,8 @@ counters! {
     directory_garbage_waits,
     /// Retained messages now, without those of the broker below `$SYS`.
     retained_messages,
+    /// Bytes of memory of the retained messages now, including those of the broker below `$SYS`.
+    retained_bytes,
     /// Entries written to the audit log.
     audit_entries,
     /// Entries of the audit log that could not be written.

@@ -70,7 +70,7 @@ const VERSIONS: [(ProtocolVersion, &str); 3] = [
     (ProtocolVersion::V5, "5.0"),
 ];
 
-/// Connected clients, by protocol version.
+/// Connected clients of one listener, by protocol version.
 #[derive(Debug, Default)]
 pub(crate) struct VersionCounters([Counter; 3]);
 
@@ -92,6 +92,12 @@ impl VersionCounters {
     pub(crate) fn sum(&self) -> u64 {
         self.0.iter().map(Counter::value).sum()
     }
+}
+
+/// Connected clients by protocol version, summed over the counters of all shards.
+pub(crate) fn versions(counters: &[&VersionCounters]) -> Tally {
+    let sum = |version| counters.iter().map(|shard| shard.of(version).value()).sum();
+    tally(VERSIONS.iter().copied(), sum)
 }
 
 /// Upper limits of a histogram's buckets in microseconds: 1-2-5 from 10 us to 10 s; the last bucket has no limit.
@@ -181,8 +187,6 @@ pub(crate) struct TallyCounters {
     pub(crate) messages_received: QosCounters,
     /// PUBLISH packets sent, by QoS.
     pub(crate) messages_sent: QosCounters,
-    /// Connected clients, by protocol version.
-    pub(crate) clients: VersionCounters,
     /// Times from CONNECT to the decision about the login.
     pub(crate) logins: DurationCounters,
     /// Times that parts of lists of clients take.
@@ -210,8 +214,6 @@ pub struct Tallies {
     pub messages_received: Tally,
     /// PUBLISH packets sent, by QoS.
     pub messages_sent: Tally,
-    /// Connected clients, by protocol version.
-    pub clients: Tally,
     /// Times from CONNECT to the decision about the login, plugins included.
     pub logins: Histogram,
     /// Times that a shard works for a part of a list of clients, during which it does nothing else.
@@ -247,9 +249,6 @@ impl Tallies {
             packets_sent: packets(|shard| &shard.packets_sent),
             messages_received: messages(|shard| &shard.messages_received),
             messages_sent: messages(|shard| &shard.messages_sent),
-            clients: tally(VERSIONS.iter().copied(), |version| {
-                total(shards, |shard| shard.clients.of(version))
-            }),
             logins: durations(shards, |shard| &shard.logins),
             list_parts: durations(shards, |shard| &shard.list_parts),
             deliveries: deliveries(shards),
@@ -316,9 +315,6 @@ mod tests {
         shards[1].packets_sent.count(PacketType::Auth);
         shards[0].messages_received.count(QoS::ExactlyOnce);
         shards[1].messages_sent.count(QoS::AtMostOnce);
-        shards[0].clients.add(ProtocolVersion::V3_1_1);
-        shards[0].clients.add(ProtocolVersion::V5);
-        shards[0].clients.sub(ProtocolVersion::V5);
         shards[0].closed.count(ReasonCode::KEEP_ALIVE_TIMEOUT);
         shards[0].left.count(ReasonCode::DISCONNECT_WITH_WILL);
 
@@ -332,7 +328,6 @@ mod tests {
         assert_eq!(nonzero(&tallies.packets_sent), [("auth", 1)]);
         assert_eq!(nonzero(&tallies.messages_received), [("2", 1)]);
         assert_eq!(nonzero(&tallies.messages_sent), [("0", 1)]);
-        assert_eq!(nonzero(&tallies.clients), [("3.1.1", 1)]);
         assert_eq!(nonzero(&tallies.connects), [("Banned", 2)]);
         assert_eq!(nonzero(&tallies.closed), [("Keep Alive timeout", 1)]);
         assert_eq!(
@@ -343,7 +338,21 @@ mod tests {
         assert_eq!(tallies.left.len(), 2);
         assert_eq!(shards[0].packets_received.sum(), 1);
         assert_eq!(shards[0].messages_received.sum(), 1);
-        assert_eq!(shards[0].clients.sum(), 1);
+    }
+
+    #[test]
+    fn clients_are_summed_by_version() {
+        let shards = [VersionCounters::default(), VersionCounters::default()];
+        for shard in &shards {
+            shard.add(ProtocolVersion::V3_1_1);
+            shard.add(ProtocolVersion::V5);
+        }
+        shards[0].sub(ProtocolVersion::V5);
+
+        let sums = versions(&shards.each_ref());
+
+        assert_eq!(sums, [("3.1", 0), ("3.1.1", 2), ("5.0", 1)]);
+        assert_eq!(shards[0].sum(), 1);
     }
 
     #[test]

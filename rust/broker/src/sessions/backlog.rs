@@ -12,7 +12,10 @@ const TICKS_MAX: usize = 100;
 #[derive(Default)]
 pub(crate) struct Count {
     slot: usize,
-    messages: usize,
+    queued: usize,
+    queued_bytes: usize,
+    in_flight_out: usize,
+    in_flight_in: usize,
     packets: usize,
     bytes: usize,
 }
@@ -25,7 +28,12 @@ impl Count {
         self.slot = registry.visit(self.slot, part, |client| self.add(client));
         if self.slot == 0 {
             let metrics = shard.metrics();
-            metrics.session_messages.set(self.messages as u64);
+            let messages = self.queued + self.in_flight_out;
+            metrics.session_messages.set(messages as u64);
+            metrics.queued_messages.set(self.queued as u64);
+            metrics.queued_bytes.set(self.queued_bytes as u64);
+            metrics.in_flight_out.set(self.in_flight_out as u64);
+            metrics.in_flight_in.set(self.in_flight_in as u64);
             metrics.waiting_packets.set(self.packets as u64);
             metrics.waiting_bytes.set(self.bytes as u64);
             *self = Self::default();
@@ -34,7 +42,10 @@ impl Count {
 
     fn add(&mut self, client: &Client) {
         let session = client.session.borrow();
-        self.messages += session.queued() + session.in_flight();
+        self.queued += session.queued();
+        self.queued_bytes += session.queued_bytes();
+        self.in_flight_out += session.in_flight();
+        self.in_flight_in += session.open_publishes();
         if let Some(link) = &*client.link_ref() {
             let outbox = link.outbox.borrow();
             self.packets += outbox.packets() as usize;

@@ -10,6 +10,7 @@ use crate::clients::link::Closing;
 use crate::config::plugin_event::EventKind;
 use crate::routing::{delivery, external, fill, group, message_hooks, session_records};
 use crate::runtime::log::LogCategory;
+use crate::runtime::metrics::{Counter, Metrics};
 use crate::sessions::{paging, wills};
 use crate::shard::{EventDetails, Shard};
 
@@ -36,11 +37,11 @@ pub(crate) fn detach(
 ) {
     let departure = client.session.borrow_mut().detach(shard.now(), cause);
     session_records::write_disconnected(shard, client, departure.will.is_some());
-    let version = client.link_ref().as_ref().map(|link| link.version);
-    let version = version.unwrap_or_else(|| client.session.borrow().version());
+    if let Some(link) = client.link() {
+        shard.metrics().clients(link.listener).sub(link.version);
+    }
     client.set_link(None);
     group::set_online(shard, client, false);
-    shard.metrics().tallies.clients.sub(version);
     let details = EventDetails {
         reason,
         why: Some(why).filter(|why| !why.is_empty()),
@@ -52,7 +53,7 @@ pub(crate) fn detach(
     }
     handle_events(shard, client);
     if departure.expiry == Expiry::Now {
-        remove_session(shard, client);
+        remove_session(shard, client, SessionEnd::Disconnected);
     } else {
         fill::watch(shard, client);
         arm(shard, client);
@@ -68,9 +69,8 @@ pub(crate) fn handle_events(shard: &Rc<Shard>, client: &Rc<Client>) {
             Some(SessionEvent::WillDue(message)) => wills::publish_or_queue(shard, client, message),
             Some(SessionEvent::Expired) => {
                 if !client.is_online() {
-                    shard.metrics().sessions_expired.add(1);
                     shard.send_event(EventKind::SessionExpired, client, EventDetails::default());
-                    remove_session(shard, client);
+                    remove_session(shard, client, SessionEnd::Expired);
                 }
             }
             Some(event) => delivery::handle_message_event(shard, client, event),
@@ -78,11 +78,34 @@ pub(crate) fn handle_events(shard: &Rc<Shard>, client: &Rc<Client>) {
     }
 }
 
+/// Why a session ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum SessionEnd {
+    Expired,
+    /// It ends with its connection.
+    Disconnected,
+    /// Its client has connected again and does not resume it.
+    Replaced,
+    Operator,
+}
+
+impl SessionEnd {
+    fn counter(self, metrics: &Metrics) -> &Counter {
+        match self {
+            Self::Expired => &metrics.sessions_expired,
+            Self::Disconnected => &metrics.sessions_ended_disconnected,
+            Self::Replaced => &metrics.sessions_ended_replaced,
+            Self::Operator => &metrics.sessions_ended_operator,
+        }
+    }
+}
+
 /// Removes a session and frees its slot.
-pub(crate) fn remove_session(shard: &Rc<Shard>, client: &Rc<Client>) {
+pub(crate) fn remove_session(shard: &Rc<Shard>, client: &Rc<Client>, why: SessionEnd) {
     if shard.client_at(client.handle).is_none() {
         return;
     }
+    why.counter(shard.metrics()).add(1);
     // A will whose delay is still running is published when its session ends [MQTT-3.1.3-9].
     let (subscriptions, waiting) = {
         let session = client.session.borrow();

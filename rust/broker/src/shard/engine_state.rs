@@ -125,6 +125,8 @@ pub(crate) struct EngineState {
     /// The latest lines of the log, from the same time on.
     pub(crate) latest_lines: Arc<LatestLines>,
     pub(crate) traces: Traces,
+    /// Bytes of the deliveries that wait for readers of watches.
+    pub(crate) watched_bytes: Arc<AtomicUsize>,
     /// At a stop, shards wait here until all have sent their clients' wills.
     pub(crate) wills_sent: Barrier,
     /// `[to][from]`: messages between shards.
@@ -234,6 +236,7 @@ impl EngineState {
             records_events: AtomicBool::new(false),
             latest_lines: Arc::default(),
             traces: Traces::default(),
+            watched_bytes: Arc::default(),
             wills_sent: Barrier::new(shards),
             mailboxes: (0..shards).map(|_| boxes()).collect(),
             jobs: (0..shards).map(|_| Mutex::default()).collect(),

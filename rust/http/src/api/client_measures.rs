@@ -96,7 +96,7 @@ struct SlowSubscriber {
     backlog_bytes: usize,
     /// Number of queued messages.
     queued: usize,
-    /// Bytes of the queued messages that are in memory.
+    /// Bytes of the queued messages, in memory and on the disk.
     queued_bytes: usize,
     /// Number of messages that the client has not acknowledged.
     inflight: usize,

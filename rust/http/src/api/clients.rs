@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use hyper::StatusCode;
 use mqttcore_broker::{
-    ClientFilter, ClientOrder, ClientPage, ClientPosition, ClientQuery, ClientSummary,
+    Channel, ClientFilter, ClientOrder, ClientPage, ClientPosition, ClientQuery, ClientSummary,
     ListenAddress, Peer,
 };
 use mqttcore_codec::{PacketType, ProtocolVersion, ReasonCode};
@@ -17,6 +17,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::ApiState;
+use super::client_facts::{RecentCounts, Tls, Will, transport};
 use super::client_measures::{ClientRates, Latency, WaitsFor};
 use super::connection_bytes::{self, ConnectionBytes};
 use super::page::{Limit, List, behind, cursor, unix_ms, whole_ms};
@@ -44,6 +45,10 @@ struct ClientInfo {
     /// Address of the last connection, or `uid:1000` for a Unix socket; null if there was none since the start.
     address: Option<String>,
     port: Option<u16>,
+    /// `tcp`, `websocket` or `unix`; null if it is not connected.
+    transport: Option<&'static str>,
+    /// Null without TLS: it is not connected, is not encrypted, or a proxy in front of the broker has decrypted it.
+    tls: Option<Tls>,
     /// `3.1`, `3.1.1` or `5.0`.
     version: String,
     keep_alive_s: u16,
@@ -66,7 +71,11 @@ struct ClientInfo {
     /// Limits because of which it is not read now, or gets no retained messages: `messages`, `bytes`, `control_packets` and
     /// `retained_bytes` a second, or `memory`.
     held_back_by: Vec<&'static str>,
-    will_topic: Option<String>,
+    /// When the broker has handled its last packet, in Unix milliseconds; null if it is not connected.
+    last_packet_ms: Option<u64>,
+    will: Option<Will>,
+    /// What its messages and requests survive once they are acknowledged: `memory`, `os` or `fsync`.
+    durability: &'static str,
     /// The hook or the listener that gave its permissions; null if it has not connected since the start.
     granted_by: Option<String>,
     /// The subject of its client certificate.
@@ -77,14 +86,21 @@ struct ClientInfo {
     /// proxy, or if the system does not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<ConnectionBytes>,
+    /// Only of a single client.
+    #[serde(flatten)]
+    counts: Option<RecentCounts>,
 }
 
 /// Queued messages.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Queue {
     messages: usize,
-    /// Bytes of the messages that are in memory.
+    /// Bytes of the messages, in memory and on the disk.
     bytes: usize,
+    /// Messages that are only on the disk.
+    on_disk: usize,
+    max_messages: usize,
+    max_bytes: usize,
 }
 
 impl Queue {
@@ -92,6 +108,9 @@ impl Queue {
         Self {
             messages: client.queued,
             bytes: client.queued_bytes,
+            on_disk: client.queued_on_disk,
+            max_messages: client.queue_messages_max,
+            max_bytes: client.queue_bytes_max,
         }
     }
 }
@@ -103,6 +122,8 @@ struct InFlightCounts {
     out: usize,
     /// QoS 2 messages of the client that it has not released.
     r#in: usize,
+    /// Maximum of `out`; null if it is not connected.
+    max: Option<u16>,
 }
 
 /// The name of a version of the protocol.
@@ -115,13 +136,14 @@ pub(super) fn version_name(version: ProtocolVersion) -> &'static str {
 }
 
 impl ClientInfo {
-    /// Longer than other functions: it has one line for each field.
+    /// Describes a client. Longer than other functions: one line for each field.
     fn new(client: ClientSummary, bytes: &Counted) -> Self {
         let bytes = address(&client).and_then(|client| bytes.get(&client).copied());
         let begin_ms = |age| unix_ms().saturating_sub(whole_ms(age));
         let rates = ClientRates::of(&client);
         let (latency, waits_for) = (Latency::of(&client), WaitsFor::of(&client));
-        let queue = Queue::of(&client);
+        let (queue, transport) = (Queue::of(&client), transport(&client));
+        let tls = client.channel.and_then(Channel::tls).map(Tls::from);
         Self {
             client_id: client.client_id.to_string(),
             username: client.username.map(|name| name.to_string()),
@@ -133,6 +155,8 @@ impl ClientInfo {
                 Some(Peer::Tcp { port, .. }) => Some(port),
                 _ => None,
             },
+            transport,
+            tls,
             version: version_name(client.version).into(),
             keep_alive_s: client.keep_alive_s,
             clean_start: client.clean_start,
@@ -142,6 +166,7 @@ impl ClientInfo {
             inflight: InFlightCounts {
                 out: client.in_flight,
                 r#in: client.receiving,
+                max: client.in_flight_max,
             },
             backlog_bytes: client.backlog_bytes,
             rates,
@@ -152,11 +177,14 @@ impl ClientInfo {
                 .iter()
                 .map(|limit| limit.name())
                 .collect(),
-            will_topic: client.will_topic.map(|topic| topic.to_string()),
+            last_packet_ms: client.silent_for.map(begin_ms),
+            will: client.will.map(Will::from),
+            durability: client.durability,
             granted_by: client.granted_by.map(|hook| hook.to_string()),
             certificate: client.certificate.map(|shown| shown.subject.to_string()),
             session_expires_at_ms: client.expires_in.map(|time| unix_ms() + whole_ms(time)),
             bytes,
+            counts: None,
         }
     }
 }
@@ -391,10 +419,13 @@ async fn one(
     ApiPath(id): ApiPath<String>,
     ApiQuery(_): ApiQuery<NoQuery>,
 ) -> Result<Json<ClientInfo>, Problem> {
-    let client = state.broker.client(&id).await?;
-    let client = client.ok_or_else(|| Problem::no_client(&id))?;
+    let found = state.broker.client_with_events(&id).await?;
+    let (client, counts) = found.ok_or_else(|| Problem::no_client(&id))?;
     let bytes = count_bytes(&state, std::slice::from_ref(&client))?;
-    Ok(Json(ClientInfo::new(client, &bytes)))
+    Ok(Json(ClientInfo {
+        counts: Some(counts.into()),
+        ..ClientInfo::new(client, &bytes)
+    }))
 }
 
 /// Whether the session is kept or ended.

@@ -10,6 +10,7 @@ mod acl_trial;
 mod audit;
 mod audit_entries;
 mod bans;
+mod client_facts;
 mod client_items;
 mod client_measures;
 mod client_queue;

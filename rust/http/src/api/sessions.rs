@@ -62,7 +62,7 @@ impl From<ClientSummary> for SessionInfo {
             session_expiry_s: client.session_expiry_s,
             subscriptions: client.subscriptions,
             inflight: client.in_flight,
-            will_topic: client.will_topic.map(|topic| topic.to_string()),
+            will_topic: client.will.map(|will| will.topic.to_string()),
         }
     }
 }

@@ -109,8 +109,8 @@ pub(super) const FAMILIES: &[Family] = &[
         Each(&["version"], |s| s.version.iter().map(|version| (vec![(*version).into()], 1.0)).collect())),
     family("mqttcore_start_time_seconds", Gauge, "Unix time at which the broker started.", Maybe(|s| Some(s.started_unix_s))),
 
-    family("mqttcore_connections", Gauge, "Current connections, including those without CONNACK.",
-        Each(&["listener"], |s| s.connections.iter().map(|(name, count)| (vec![Arc::clone(name)], float(*count))).collect())),
+    family("mqttcore_connections", Gauge, "Current connections, by the protocol version of the client; `none`: without CONNACK.",
+        Each(&["listener", "version"], connections)),
     family("mqttcore_connections_accepted", Counter, "Accepted sockets.", One("connections_accepted")),
     family("mqttcore_connections_refused", Counter, "Sockets closed before CONNECT, by the limit that was reached.", ByListener("reason", &[
         part("connections", "connections_refused_full"),
@@ -175,8 +175,12 @@ pub(super) const FAMILIES: &[Family] = &[
         less("away", "sessions", &["clients_connected"]),
         part("loading", "sessions_to_come"),
     ])),
-    family("mqttcore_clients", Gauge, "Currently connected clients.", Each(&["version"], |s| by_name(&s.tallies.clients, &[]))),
-    family("mqttcore_sessions_expired", Counter, "Sessions that ended by expiry.", One("sessions_expired")),
+    family("mqttcore_sessions_ended", Counter, "Sessions that have ended: by expiry, with their connection, by a new one that does not resume them, by an operator.", By("why", &[
+        part("expired", "sessions_expired"),
+        part("disconnected", "sessions_ended_disconnected"),
+        part("replaced", "sessions_ended_replaced"),
+        part("operator", "sessions_ended_operator"),
+    ])),
     family("mqttcore_subscriptions", Gauge, "Current subscriptions, including shared ones.", One("subscriptions")),
     family("mqttcore_shared_subscriptions", Gauge, "Current shared subscriptions.", One("shared_subscriptions")),
     family("mqttcore_directory_nodes", Gauge, "Blocks of the subscription directory.", One("directory_nodes")),
@@ -199,7 +203,10 @@ pub(super) const FAMILIES: &[Family] = &[
     })),
     family("mqttcore_payload_bytes", Counter, "Bytes of payloads of PUBLISH packets.", By("direction", &[
         part("in", "payload_bytes_received"), part("out", "payload_bytes_sent")])),
-    family("mqttcore_session_messages", Gauge, "Messages that sessions have queued or in flight; a message for several sessions counts for each.", One("session_messages")),
+    family("mqttcore_queue_messages", Gauge, "Messages in the queues of sessions; a message for several sessions counts for each.", One("queued_messages")),
+    family("mqttcore_queue_bytes", Gauge, "Bytes of the messages in the queues of sessions, in memory and on the disk.", One("queued_bytes")),
+    family("mqttcore_inflight", Gauge, "QoS 1 and 2 messages to clients that are not acknowledged (`out`), QoS 2 messages of clients that are not released (`in`).", By("direction", &[
+        part("in", "in_flight_in"), part("out", "in_flight_out")])),
     family("mqttcore_waiting_packets", Gauge, "Packets that wait to be sent.", One("waiting_packets")),
     family("mqttcore_waiting_bytes", Gauge, "Bytes of packets that wait to be sent.", One("waiting_bytes")),
     family("mqttcore_matches_cached", Counter, "PUBLISH packets whose subscribers were in the cache of the shard.", One("matches_cached")),
@@ -226,7 +233,8 @@ pub(super) const FAMILIES: &[Family] = &[
     ])),
     family("mqttcore_denied", Counter, "PUBLISH and SUBSCRIBE requests denied by permissions.", OneByListener("denied")),
     family("mqttcore_queues_nearly_full", Gauge, "Sessions whose queue is more than 80 % full.", One("queues_nearly_full")),
-    family("mqttcore_retained_messages", Gauge, "Retained messages, without those of the broker.", One("retained_messages")),
+    family("mqttcore_retained", Gauge, "Retained messages, without those of the broker; memory of all retained messages.", By("what", &[
+        part("messages", "retained_messages"), part("bytes", "retained_bytes")])),
     family("mqttcore_retained_refused", Counter, "Messages that were delivered but not retained.", ByListener("reason", &[
         part("limit", "dropped_retained_full"), part("share", "refused_user_retained"), part("memory", "refused_memory_retained")])),
     family("mqttcore_retained_withheld", Counter, "Retained messages withheld from a new subscription because their publisher has lost the permission.", One("retained_withheld")),
@@ -311,6 +319,22 @@ pub(super) const FAMILIES: &[Family] = &[
     family("process_max_fds", Gauge, "Maximum number of open files of the process.", Maybe(|s| s.process.max_files)),
 ];
 
+/// Connections of each listener by protocol version; `none` has no CONNACK yet.
+fn connections(scrape: &Scrape) -> Labelled {
+    let counts = scrape.connections.iter();
+    let by_version = |(name, count): &(Arc<str>, u64)| {
+        let own = scrape.clients.iter().find(|(listener, _)| listener == name);
+        let clients = own.map_or(&[][..], |(_, clients)| clients);
+        let known: u64 = clients.iter().map(|(_, count)| count).sum();
+        let others = ("none", count.saturating_sub(known));
+        let all = clients.iter().copied().chain([others]);
+        let labelled =
+            |(version, count): (&str, u64)| (vec![Arc::clone(name), version.into()], float(count));
+        all.map(labelled).collect::<Vec<_>>()
+    };
+    counts.flat_map(by_version).collect()
+}
+
 /// One figure of each configured metric of topics.
 fn by_topic(scrape: &Scrape, figure: fn(&TopicCount) -> u64) -> Labelled {
     let counts = scrape.topics.iter();
@@ -371,7 +395,8 @@ mod tests {
 
     /// Figures without a family: sums whose parts have families, the uptime (the start time has one), and figures of a
     /// tally.
-    const NOT_SHOWN: [&str; 9] = [
+    const NOT_SHOWN: [&str; 10] = [
+        "session_messages",
         "connections_refused",
         "connects_refused",
         "connections_lost",

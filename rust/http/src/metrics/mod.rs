@@ -74,6 +74,8 @@ struct Scrape {
     query_lags: Labelled,
     /// Name and connections of each listener.
     connections: Vec<(Arc<str>, u64)>,
+    /// Name of each listener, and its connected clients by protocol version.
+    clients: Vec<(Arc<str>, Tally)>,
     process: Process,
     started_unix_s: f64,
     /// The version of the broker, if the caller is admitted.
@@ -117,6 +119,7 @@ impl FigureReader {
             health: self.broker.health()?,
             figures: self.broker.figures().into_iter().collect(),
             tallies: self.broker.tallies(),
+            clients: self.broker.connected_clients(),
             hooks: self.broker.hook_calls(),
             bans: self.broker.ban_counts(),
             requests: self.http.times.histograms(),
@@ -260,7 +263,7 @@ impl Family {
         }
     }
 
-    /// The values of the family and their labels. Longer than other functions: it has one arm for each kind of values.
+    /// The values of the family and their labels. Longer than other functions: one arm for each kind of values.
     fn values(&self, scrape: &Scrape) -> Vec<(Labels, f64)> {
         let alone = |value| (Vec::new(), value);
         match self.values {

@@ -5,11 +5,13 @@ use std::sync::mpsc::{TryRecvError, channel};
 
 use mqttcore_broker::Grant;
 use mqttcore_codec::QoS;
+use mqttcore_session::ServerLimits;
 use serde_json::{Value, json};
 
-use crate::api_caller::{Caller, disconnect_code, key, setup, start_with_block};
+use crate::api_caller::{Caller, TOKEN, disconnect_code, key, setup, start_with_block};
 use crate::client::Http;
 use crate::common::{HOUR_S, Home, Plugin, allow, eventually, many, v3, v5};
+use crate::tls_client::{Dial, Files};
 
 fn ids(page: &Value) -> Vec<String> {
     let items = page["items"].as_array().expect("items").iter();
@@ -44,7 +46,9 @@ fn all(caller: &mut Caller, path: &str, mut between: impl FnMut(usize)) -> Vec<S
 #[test]
 fn a_client_is_described() {
     let home = Home::new();
-    let served = setup(&home).start();
+    let setup = setup(&home);
+    let limits = setup.config.limits.clone();
+    let served = setup.start();
     let mut client = v5("c/1")
         .keep_alive_s(90)
         .keeping_session_s(HOUR_S)
@@ -57,6 +61,9 @@ fn a_client_is_described() {
 
     let found = owner.read("/clients/c%2F1");
 
+    let now = owner.read("/clients?limit=1")["as_of_ms"].as_u64();
+    let last_packet = found["last_packet_ms"].as_u64();
+    assert!(last_packet >= found["connected_at_ms"].as_u64() && last_packet <= now);
     for (field, value) in [
         ("client_id", json!("c/1")),
         ("username", Value::Null),
@@ -67,9 +74,23 @@ fn a_client_is_described() {
         ("keep_alive_s", json!(90)),
         ("session_expiry_s", json!(3600)),
         ("subscriptions", json!(2)),
-        ("queue", json!({"messages": 0, "bytes": 0})),
-        ("inflight", json!({"out": 0, "in": 0})),
-        ("will_topic", json!("gone")),
+        (
+            "queue",
+            json!({"messages": 0, "bytes": 0, "on_disk": 0, "max_messages": limits.queue_disk_messages, "max_bytes": limits.queue_disk_bytes}),
+        ),
+        (
+            "inflight",
+            json!({"out": 0, "in": 0, "max": limits.inflight_max}),
+        ),
+        ("transport", json!("tcp")),
+        ("tls", Value::Null),
+        ("durability", json!("os")),
+        ("dropped", json!({})),
+        ("takeovers", json!(0)),
+        (
+            "will",
+            json!({"topic": "gone", "qos": 0, "retain": false, "delay_s": 0}),
+        ),
         ("certificate", Value::Null),
         ("session_expires_at_ms", Value::Null),
     ] {
@@ -116,6 +137,60 @@ fn the_limit_that_holds_a_client_back_is_named_and_counted() {
     );
     let _again = v5("c").connect(&served);
     assert_eq!(owner.read("/clients/c")["held_back_by"], json!([]));
+}
+
+#[test]
+fn the_tls_of_a_client_has_version_and_cipher_suite() {
+    let home = Home::new();
+    let files = Files::new("c");
+    let mut setup = setup(&home);
+    setup.config.listeners[0].tls = Some(files.mutual());
+    let served = setup.start();
+    let _client = Dial::with(&files).connect(served.addresses()[0], "c");
+
+    let found = Caller::owner(&home).read("/clients/c");
+
+    assert_eq!(found["transport"], "tcp");
+    assert_eq!(found["tls"]["version"], "1.3");
+    let cipher = found["tls"]["cipher"].as_str();
+    assert!(cipher.is_some_and(|name| name.starts_with("TLS_") && name.contains("_SHA")));
+    assert!(found["certificate"].is_string());
+}
+
+/// Older drops and takeovers are forgotten with the recent events.
+#[test]
+fn recent_drops_and_takeovers_of_a_client_are_counted() {
+    let home = Home::new();
+    let mut setup = setup(&home);
+    let limits = setup.config.limits.clone();
+    setup.config.data = None;
+    setup.config.limits = ServerLimits {
+        queue_messages: 1,
+        ..(*limits).clone()
+    }
+    .into();
+    let served = setup.start();
+    let hello = v5("c").keeping_session_s(HOUR_S);
+    let _old = hello.connect(&served);
+    let mut client = hello.connect(&served);
+    client.subscribe("t", QoS::AtLeastOnce);
+    client.disconnect();
+    let mut publisher = v5("publisher").connect(&served);
+    let mut caller = Caller::with(&served, Some(TOKEN));
+    eventually("it is offline", || {
+        caller.read("/clients/c")["connected"] == json!(false)
+    });
+
+    for _ in 0..4 {
+        publisher.publish("t", "x", QoS::AtLeastOnce);
+    }
+
+    eventually("three are dropped", || {
+        let found = caller.read("/clients/c");
+        let dropped = found["dropped"].as_object().expect("reasons").clone();
+        dropped.values().eq([&json!(3)]) && found["takeovers"] == json!(1)
+    });
+    assert_eq!(caller.read("/clients/publisher")["dropped"], json!({}));
 }
 
 #[test]

@@ -4,6 +4,8 @@
 
 #[path = "../../../broker/tests/common/mod.rs"]
 mod common;
+#[path = "../../../broker/tests/common/tls.rs"]
+mod tls_client;
 
 mod api_access;
 mod api_audit;

@@ -143,7 +143,7 @@ fn open_metrics_have_no_version_and_open_nothing_else() {
     assert_eq!(page.status, 200);
     assert!(
         page.text()
-            .contains("\nmqttcore_connections{listener=\"test\"} 0")
+            .contains("\nmqttcore_connections{listener=\"test\",version=\"none\"} 0")
     );
     assert!(!page.text().contains("mqttcore_build"));
     let streams = get(&served, "/v1/streams");
@@ -223,7 +223,10 @@ fn figures_move_with_the_broker() {
 
     client.subscribe("a/#", QoS::AtLeastOnce);
 
-    assert_eq!(value("mqttcore_connections{listener=\"test\"}"), Some(1.0));
+    assert_eq!(
+        value("mqttcore_connections{listener=\"test\",version=\"5.0\"}"),
+        Some(1.0)
+    );
     assert_eq!(value("mqttcore_sessions{state=\"online\"}"), Some(1.0));
     assert_eq!(value("mqttcore_subscriptions"), Some(1.0));
     assert_eq!(

@@ -50,6 +50,10 @@ impl WebSocket {
         size_of::<Self>() + self.stream.heap_bytes()
     }
 
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.stream
+    }
+
     pub(crate) fn socket_mut(&mut self) -> &mut Socket {
         &mut self.stream
     }

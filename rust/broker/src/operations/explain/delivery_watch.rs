@@ -1,6 +1,7 @@
 //! Watches deliveries while they happen: what becomes of messages on matching topics, for each receiver (ADR 0118).
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::SystemTime;
 
@@ -13,11 +14,11 @@ use crate::clients::delivery_observer::DeliveryObserver;
 use crate::clients::target::Target;
 use crate::operations::asking::AskError;
 use crate::runtime::memory::MemoryLevel;
-use crate::service::BrokerHandle;
+use crate::service::{BrokerHandle, BrokerStopped};
 use crate::shard::Shard;
 
 /// Maximum bytes of the deliveries that wait to be read from one watch.
-const WATCH_BYTES: usize = 1 << 20;
+const WATCH_BYTES: usize = 64 << 10;
 
 /// Deliveries of all shards, until it is dropped.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub struct DeliveryWatch {
     filter: TopicFilter,
     client_id: Option<String>,
     log: Mutex<WatchLog>,
+    /// Bytes of the deliveries of all watches: they are part of the memory budget.
+    total_bytes: Arc<AtomicUsize>,
 }
 
 #[derive(Debug, Default)]
@@ -64,11 +67,14 @@ impl BrokerHandle {
         filter: TopicFilter,
         client_id: Option<String>,
     ) -> Result<Arc<DeliveryWatch>, AskError> {
+        let engine = self.engine().ok_or(BrokerStopped)?;
         let watch = Arc::new(DeliveryWatch {
             filter,
             client_id,
             log: Mutex::default(),
+            total_bytes: Arc::clone(&engine.watched_bytes),
         });
+        drop(engine);
         for shard in 0..self.shards() {
             let observer: Weak<DeliveryWatch> = Arc::downgrade(&watch);
             self.read(shard, move |shard| shard.observe_deliveries(observer))
@@ -81,14 +87,26 @@ impl BrokerHandle {
 impl DeliveryWatch {
     /// Takes at most `limit` deliveries, the oldest ones.
     pub fn take(&self, limit: usize) -> Vec<WatchedDelivery> {
+        self.change(|log| {
+            let count = limit.min(log.deliveries.len());
+            let taken: Vec<_> = log.deliveries.drain(..count).collect();
+            log.bytes -= taken
+                .iter()
+                .map(WatchedDelivery::memory_bytes)
+                .sum::<usize>();
+            taken
+        })
+    }
+
+    /// Changes the deliveries that wait, and the bytes of all watches with them.
+    fn change<T>(&self, change: impl FnOnce(&mut WatchLog) -> T) -> T {
         let mut log = self.log();
-        let count = limit.min(log.deliveries.len());
-        let taken: Vec<_> = log.deliveries.drain(..count).collect();
-        log.bytes -= taken
-            .iter()
-            .map(WatchedDelivery::memory_bytes)
-            .sum::<usize>();
-        taken
+        let before = log.bytes;
+        let result = change(&mut log);
+        // ORDERING: a figure; each change is made under the lock.
+        self.total_bytes.fetch_add(log.bytes, Ordering::Relaxed);
+        self.total_bytes.fetch_sub(before, Ordering::Relaxed);
+        result
     }
 
     fn log(&self) -> MutexGuard<'_, WatchLog> {
@@ -121,7 +139,13 @@ impl DeliveryObserver<Shard> for DeliveryWatch {
             receiver,
         };
         let is_short = shard.memory_level() == MemoryLevel::Full;
-        self.log().push(delivery, is_short);
+        self.change(|log| log.push(delivery, is_short));
+    }
+}
+
+impl Drop for DeliveryWatch {
+    fn drop(&mut self) {
+        self.take(usize::MAX);
     }
 }
 
@@ -170,6 +194,7 @@ mod tests {
             filter: TopicFilter::parse("#", &TopicLimits::WIDEST).expect("a filter"),
             client_id: None,
             log: Mutex::default(),
+            total_bytes: Arc::default(),
         }
     }
 
@@ -182,7 +207,7 @@ mod tests {
             payload_bytes: 0,
             receiver: ExplainedReceiver::none("c", Verdict::Delivered, None),
         };
-        watch.log().push(delivery, is_short);
+        watch.change(|log| log.push(delivery, is_short));
     }
 
     fn numbers(taken: &[WatchedDelivery]) -> Vec<u64> {
@@ -214,6 +239,25 @@ mod tests {
         assert!(heap <= WATCH_BYTES, "{heap}");
         let taken = numbers(&watch.take(usize::MAX));
         assert_eq!(taken.last(), Some(&(count as u64)));
-        assert!(taken.len() > 1_000 && watch.log().bytes == 0);
+        assert!(taken.len() > 60 && watch.log().bytes == 0);
+    }
+
+    #[test]
+    fn the_bytes_of_all_watches_are_those_that_wait() {
+        let (one, mut other) = (watch(), watch());
+        other.total_bytes = Arc::clone(&one.total_bytes);
+        let total = || one.total_bytes.load(Ordering::Relaxed);
+        for _ in 0..1_000 {
+            push(&one, "t", false);
+            push(&other, "longer", false);
+            assert_eq!(total(), one.log().bytes + other.log().bytes);
+        }
+
+        one.take(3);
+        assert_eq!(total(), one.log().bytes + other.log().bytes);
+        drop(other);
+        assert_eq!(total(), one.log().bytes);
+        one.take(usize::MAX);
+        assert_eq!(total(), 0);
     }
 }
