@@ -18,7 +18,7 @@ use crate::service::{BrokerHandle, BrokerStopped};
 use crate::shard::Shard;
 
 /// Maximum bytes of the deliveries that wait to be read from one watch.
-const WATCH_BYTES: usize = 64 << 10;
+const WATCH_BYTES: usize = 1 << 20;
 
 /// Deliveries of all shards, until it is dropped.
 #[derive(Debug)]
@@ -239,7 +239,7 @@ mod tests {
         assert!(heap <= WATCH_BYTES, "{heap}");
         let taken = numbers(&watch.take(usize::MAX));
         assert_eq!(taken.last(), Some(&(count as u64)));
-        assert!(taken.len() > 60 && watch.log().bytes == 0);
+        assert!(taken.len() > 1_000 && watch.log().bytes == 0);
     }
 
     #[test]
