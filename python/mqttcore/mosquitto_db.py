@@ -167,7 +167,7 @@ class MosquittoDb:
             raise MosquittoDbError(f"identifiers have {id_bytes} bytes, not {ID_BYTES}")
 
     def _read_message(self, at: int, length: int) -> None:
-        (number,) = struct.unpack("<Q", self._data[at : at + 8])
+        (number,) = self._reader(at, min(length, ID_BYTES)).fields("<Q")
         self._places[number] = (at, length)
 
     def _read_client(self, at: int, length: int) -> None:

@@ -226,6 +226,7 @@ def test_a_file_of_version_4_is_read(
         (of_version_4((9, b"")), "unknown kind 9"),
         (of_version_4((2, MESSAGE_4))[:-1], "cut off: copy it after Mosquitto has stopped"),
         (of_version_4((5, text(b"m"))), "a chunk is shorter than its fields"),
+        (of_version_4((2, b"short")), "a chunk is shorter than its fields"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(
