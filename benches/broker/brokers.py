@@ -243,37 +243,35 @@ class Brokers:
 
     def program(self, python: str, text: str) -> str:
         """Runs a program of Python on the core of the brokers; what it prints."""
-        done = subprocess.run(  # noqa: S603 -- our own text
-            [python, "-c", text],
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=ROW_S,
-            check=False,
-            preexec_fn=lambda: settle({self.broker_core}),
-        )
-        if done.returncode != 0:
-            raise ReportError(f"{python}: {done.stderr.strip()}")
-        return done.stdout
+        return self._output([python, "-c", text], self.broker_core, "the program")
 
     def load(self, words: Sequence[str]) -> dict[str, Any]:
         """Runs one row of the load generator on its core."""
+        command = [str(self.binary), *words]
+        line: dict[str, Any] = json.loads(self._output(command, self.load_core, " ".join(words)))
+        return line
+
+    def _output(self, command: Sequence[str], core: int, what: str) -> str:
+        """Runs a command on one core; what it prints.
+
+        Raises:
+            ReportError: It failed, or took longer than `ROW_S`.
+        """
         try:
-            done = subprocess.run(  # noqa: S603 -- our own binary
-                [str(self.binary), *words],
+            done = subprocess.run(  # noqa: S603 -- our own command
+                command,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
                 timeout=ROW_S,
                 check=False,
-                preexec_fn=lambda: settle({self.load_core}),
+                preexec_fn=lambda: settle({core}),
             )
         except subprocess.TimeoutExpired:
-            raise ReportError(f"the load took more than {ROW_S:.0f} s: {' '.join(words)}") from None
+            raise ReportError(f"{what}: took more than {ROW_S:.0f} s") from None
         if done.returncode != 0:
-            raise ReportError(f"{' '.join(words)}: {done.stderr.strip()}")
-        line: dict[str, Any] = json.loads(done.stdout)
-        return line
+            raise ReportError(f"{what}: {done.stderr.strip()}")
+        return done.stdout
 
 
 def find_mosquitto() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 OURS: Final = "ours"
@@ -218,18 +218,9 @@ def cores(name: str, *load: str) -> Row:
 
     The load generator has a core, and shares it with the broker: see its CPU time, too.
     """
-    return Row(
-        name=f"{name}, 2 shards on 2 cores or 1",
-        load=load,
-        beside=load,
-        settings="shards = 2\n",
-        beside_settings="shards = 1\n",
-        has_both_cores=True,
-        figures=(
-            Figure(),
-            Figure(name=f"{name}, 2 shards on 2 cores or 1, CPU", key="broker_cpu_us", unit="us"),
-        ),
-    )
+    name = f"{name}, 2 shards on 2 cores or 1"
+    cpu = Figure(name=f"{name}, CPU", key="broker_cpu_us", unit="us")
+    return replace(shards(name, *load), name=name, has_both_cores=True, figures=(Figure(), cpu))
 
 
 def each(name: str, *load: str, most: float | None = None) -> Row:
