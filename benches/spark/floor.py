@@ -33,7 +33,7 @@ LIMIT_S: Final = 240.0
 WARM_S: Final = 45.0
 """How long both sides run before their batches count: a JVM compiles what it runs for as long."""
 QUIET_AFTER: Final = 1_200
-"""Turns of a feed before S13 looks at what is left: a minute."""
+"""Turns of the feed of S13: a minute."""
 IDLE_S: Final = 130
 FILE_SCHEMA: Final = "timestamp TIMESTAMP, topic STRING, payload BINARY"
 
@@ -43,13 +43,16 @@ def main() -> int:
     options = parser().parse_args()
     spark = stock() if options.stock else tuned(options.memory)
     query = start(options, spark)
-    times = wait(query, options.batches)
-    time.sleep(options.idle_s)
-    idle_bytes = resident_bytes(os.getpid())
+    if options.idle_s:
+        wait_for_silence(query, options.idle_s)
+        figures = {"bytes": float(resident_bytes(os.getpid()))}
+    else:
+        times = wait(query, options.batches)
+        if not times:
+            raise RuntimeError("no batch ended in time")
+        figures = {"ms": statistics.median(times)}
     query.stop()
-    if not times:
-        raise RuntimeError("no batch ended in time")
-    print(json.dumps({"ms": statistics.median(times), "batches": len(times), "bytes": idle_bytes}))
+    print(json.dumps(figures))
     spark.stop()
     return 0
 
@@ -63,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--stock", action="store_true")
     made.add_argument("--batches", type=int, default=60)
     made.add_argument("--memory", default="1g")
-    made.add_argument("--idle-s", type=float, default=0.0, help="until memory is looked at")
+    made.add_argument("--idle-s", type=float, help="memory, so long after the last row; no times")
     return made
 
 
@@ -114,10 +117,7 @@ def wait(query: Any, batches: int) -> list[float]:  # noqa: ANN401 -- a query
     times: dict[int, float] = {}
     began, first_rows, last_cold = time.monotonic(), math.inf, -1
     while len(times) < batches and (now := time.monotonic()) < began + LIMIT_S:
-        time.sleep(0.5)
-        if query.exception() is not None:
-            raise RuntimeError(str(query.exception()))
-        with_rows = [one for one in query.recentProgress if one["numInputRows"] > 0]
+        with_rows = batches_with_rows(query)
         first_rows = min(first_rows, now) if with_rows else math.inf
         if with_rows and now < first_rows + WARM_S:
             last_cold = with_rows[-1]["batchId"]
@@ -126,6 +126,30 @@ def wait(query: Any, batches: int) -> list[float]:  # noqa: ANN401 -- a query
             if progress["batchId"] > last_cold:
                 times[progress["batchId"]] = progress["durationMs"]["triggerExecution"]
     return list(times.values())[:batches]
+
+
+def wait_for_silence(query: Any, seconds: float) -> None:  # noqa: ANN401 -- a query
+    """Waits until the last batch with rows was told of so long ago."""
+    deadline = time.monotonic() + LIMIT_S + seconds
+    newest, since = -1, math.inf
+    while (now := time.monotonic()) < since + seconds:
+        if now > deadline:
+            raise RuntimeError("no batch with rows, or no end of them")
+        with_rows = batches_with_rows(query)
+        if with_rows and with_rows[-1]["batchId"] > newest:
+            newest, since = with_rows[-1]["batchId"], now
+
+
+def batches_with_rows(query: Any) -> list[Any]:  # noqa: ANN401 -- a query
+    """The latest that the query tells of, half a second from now.
+
+    Raises:
+        RuntimeError: the query has failed.
+    """
+    time.sleep(0.5)
+    if query.exception() is not None:
+        raise RuntimeError(str(query.exception()))
+    return [one for one in query.recentProgress if one["numInputRows"] > 0]
 
 
 @contextmanager
@@ -190,7 +214,7 @@ def memory(root: pathlib.Path) -> Iterator[Measured]:
     shutil.rmtree(root, ignore_errors=True)
     window = ["mqttcore", "window", str(root), "--memory", "512m"]
     with fed("broker", root, "--turns", str(QUIET_AFTER)):
-        idle_bytes = run(*window, "--batches", "10", "--idle-s", str(IDLE_S))["bytes"]
+        idle_bytes = run(*window, "--idle-s", str(IDLE_S))["bytes"]
     what = f"driver, JVM and workers of a windowed query, {IDLE_S} s without a row"
     yield Measured(row=Row.S13, value=idle_bytes / 2**30, figures=what)
 

@@ -144,6 +144,10 @@ def test_each_screen_fits_and_makes_no_error(site: Site, visitor: Visitor, view:
             for level in ("plant", "7"):
                 page.get_by_role("table").get_by_text(level, exact=True).click()
             expect(page.get_by_text('"temp": 21.5').first).to_be_visible()
+        if name == "explain":
+            page.get_by_label("Topic", exact=True).fill("plant/7/set")
+            page.get_by_role("button", name="Explain").click()
+            expect(page.get_by_role("table", name="Receivers")).to_contain_text("pump-7")
         picture(page, view, name)
         if name == "clients":
             select_some(page, view)
