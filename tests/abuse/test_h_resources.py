@@ -52,6 +52,23 @@ def test_h01_qos_0_for_a_stalled_subscriber_is_dropped_not_kept(
     assert stalled.receive_publish().payload == b"x" * 100_000
 
 
+def test_h01_packets_of_the_largest_size_wait_together_up_to_its_bytes(
+    start_broker: Callable[..., Broker], client: Open, topic: str
+) -> None:
+    """More than one message above 1 MiB may wait, if such packets are allowed (ADR 0143)."""
+    running = start_broker(maximum_packet_size=16 << 20)
+    slow = client(version=4, port=running.port)
+    sender = client(version=4, port=running.port)
+    slow.subscribe(topic)
+
+    for _ in range(7):
+        sender.send(mqtt.publish(topic, b"x" * (2 << 20), version=4))
+    sender.ping()
+
+    assert {len(slow.receive_publish().payload) for _ in range(7)} == {2 << 20}
+    assert running.stats()["dropped_qos0_backlog"] == 0
+
+
 KEPT = {"session_expiry_interval": 3_600}
 BUDGET = 16 << 20
 

@@ -410,6 +410,21 @@ def test_settings_made_in_python_obey_the_same_rules() -> None:
         Settings(listeners=(Listener(address="0.0.0.0:1883", anonymous=True),))
 
 
+@pytest.mark.parametrize(
+    ("limits", "most"),
+    [
+        (ServerLimits(), 1_114_112),
+        (ServerLimits(maximum_packet_size=1_000), 1_048_576),
+        (ServerLimits(maximum_packet_size=16 << 20), 16 << 20),
+        (ServerLimits(maximum_packet_size=16 << 20, qos0_backlog_bytes=7), 7),
+    ],
+)
+def test_the_backlog_holds_the_largest_packet_unless_it_is_set(
+    limits: ServerLimits, most: int
+) -> None:
+    assert limits.backlog_bytes == most
+
+
 def test_settings_are_frozen_and_compare_by_value() -> None:
     assert Settings() == Settings()
     with pytest.raises(AttributeError):

@@ -53,6 +53,7 @@ def test_a_reason_of_a_denial_has_a_code(reason: str) -> None:
 def test_limits_have_the_defaults_of_the_session() -> None:
     fields = config.ServerLimits.fields_by_name
     ours = {name: field.default for name, field in fields.items()}
+    ours["qos0_backlog_bytes"] = config.ServerLimits().backlog_bytes
     rust = limits_of_rust()
     both = ours.keys() & rust.keys()
 

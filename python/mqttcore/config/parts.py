@@ -296,8 +296,9 @@ class ServerLimits(Record):
     """Delivers at the QoS of the subscription, even if the message was published at a lower one."""
     queue_memory_s: Annotated[float, Range(0, 2**32 - 1)] = 600.0
     """Seconds after which the queue of an offline client is on disk only, if there is ``data``."""
-    qos0_backlog_bytes: Count = 1 << 20
-    """Bytes of QoS 0 messages that wait for one slow client."""
+    qos0_backlog_bytes: Count = 0
+    """Bytes of QoS 0 messages that wait for one slow client. 0: ``maximum_packet_size``, at least
+    1 MiB."""
     subscriptions: Count = 1_000
     """Maximum subscriptions of a client."""
     wildcard_levels: Count = 8_000
@@ -388,6 +389,11 @@ class ServerLimits(Record):
     check_retain_source: bool = True
     """Withholds a retained message from new subscriptions if the latest grant of its publisher does
     not allow it any more."""
+
+    @property
+    def backlog_bytes(self) -> int:
+        """``qos0_backlog_bytes`` in bytes, where 0 depends on the largest packet (ADR 0143)."""
+        return self.qos0_backlog_bytes or max(1 << 20, self.maximum_packet_size)
 
 
 class TopicRule(Record):

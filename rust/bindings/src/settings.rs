@@ -112,6 +112,7 @@ struct ServerLimitsFields {
     queue_qos0: bool,
     upgrade_outgoing_qos: bool,
     queue_memory_s: f64,
+    #[pyo3(attribute("backlog_bytes"))]
     qos0_backlog_bytes: usize,
     subscriptions: usize,
     wildcard_levels: usize,

@@ -128,7 +128,8 @@ impl Default for ServerLimits {
             queue_policy: QueuePolicy::DropNewest,
             queue_qos0: false,
             upgrade_outgoing_qos: false,
-            qos0_backlog_bytes: 1 << 20,
+            // as the largest packet (ADR 0143)
+            qos0_backlog_bytes: (1 << 20) + (64 << 10),
             subscriptions: 1_000,
             wildcard_levels: 8_000,
             filters_per_packet: 100,
