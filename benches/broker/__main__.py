@@ -44,6 +44,7 @@ from benches.broker.observer import Observer
 from benches.broker.reload import reload_times
 from benches.broker.rows import (
     BESIDE,
+    BEST,
     CEILING,
     DURABLE_ROWS,
     EMBEDDED,
@@ -128,7 +129,8 @@ def measure_row(
     ):
         if row.has_disk:
             extra += ["--disk", disk]
-        line = brokers.load((kind, *extra, *load, *broker.words))
+        is_alone = not row.has_both_cores or is_other_load
+        line = brokers.load((kind, *extra, *load, *broker.words), is_alone=is_alone)
         if row.reads_log and name == OURS:
             broker.kill()
             line["log_extra_bytes"] = extra_bytes(broker.data, line)
@@ -187,28 +189,28 @@ def progress(text: str) -> None:
 
 def summary(figure: Figure, name: str, result: Measured) -> dict[str, Any]:
     """One line with its medians, its ratios and whether its goal is met."""
-    ours = figure.value(result, OURS)
     goal = figure.goal
     first = BESIDE if BESIDE in result.rounds else MOSQUITTO
     if goal is not None and goal.of is not None and goal.of[0] == CEILING:
         first = CEILING
-    bound = None if goal is None else goal.bound(result)
     is_rate = figure.unit in {"msg/s", "1/s"}
     details = ("p50_us", "p99_us", "broker_cpu_us") if is_rate else ()
     compared = {CEILING} if first == CEILING else result.rounds.keys() - {OURS, CEILING}
     ratios = {other: figure.ratios(result, other) for other in sorted(compared)}
-    of = goal.of[0] if goal is not None and goal.of is not None else first
-    span = figure.ratios(result, of) if of != OURS else None
     return {
         "row": name,
         "unit": figure.unit,
-        "ours": ours,
+        "ours": figure.value(result, OURS),
         "other": figure.value(result, first),
         "other_name": first,
+        "others": {other: figure.value(result, other) for other in ratios},
         "ratios": {other: span for other, span in ratios.items() if span is not None},
-        "goal": goal and goal_text(goal, bound, figure.unit),
-        "goal_ratio": goal.times if goal is not None and goal.of is not None else None,
-        "met": goal and goal.holds(ours, bound, span and span[1]),
+        "goal": goal and goal_text(goal, goal.bound(result), figure.unit),
+        "goal_ratio": goal.times if goal and goal.of and goal.of[0] == MOSQUITTO else None,
+        "met": goal and is_met(figure, goal, result),
+        "stretch": figure.stretch
+        and goal_text(figure.stretch, figure.stretch.bound(result), figure.unit),
+        "stretch_met": figure.stretch and is_met(figure, figure.stretch, result),
         "lost": result.total("lost"),
         "duplicated": result.total("duplicated"),
         "load_busy": result.median(OURS, "load_busy"),
@@ -217,6 +219,13 @@ def summary(figure: Figure, name: str, result: Measured) -> dict[str, Any]:
         },
         "rounds": result.rounds,
     }
+
+
+def is_met(figure: Figure, goal: Goal, result: Measured) -> bool | None:
+    """Whether our figure keeps to a goal; `None` when something was not measured."""
+    of = None if goal.of is None or goal.of[0] == OURS else goal.of[0]
+    span = None if of is None else figure.ratios(result, of)
+    return goal.holds(figure.value(result, OURS), goal.bound(result), span and span[1])
 
 
 def number(value: float | None, unit: str) -> str:
@@ -232,8 +241,8 @@ def number(value: float | None, unit: str) -> str:
 def goal_text(goal: Goal, bound: float | None, unit: str) -> str:
     """The goal in the words of its row."""
     sign = ">=" if goal.is_floor else "<="
-    if goal.of is not None and goal.of[0] in {MOSQUITTO, CEILING}:
-        return f"{sign} {goal.times:g} x"
+    if goal.of is not None and goal.of[0] in {MOSQUITTO, CEILING, BEST}:
+        return f"{sign} {goal.times:g} x{' the best' if goal.of[0] == BEST else ''}"
     return f"{sign} {number(bound, unit)}"
 
 

@@ -26,6 +26,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 START_S = 10.0
 STOP_S = 10.0
 ROW_S = 60.0
+RT_RUNTIME: Final = Path("/proc/sys/kernel/sched_rt_runtime_us")
 CONNECT = b"\x10\x11\x00\x04MQTT\x04\x02\x00\x3c\x00\x05ready"
 CONNACK = b"\x20\x02\x00\x00"
 MOSQUITTO_CONFIG = """\
@@ -147,6 +148,10 @@ class Brokers:
         self.broker_core, self.load_core = (cores[0], cores[-1])
         if len(cores) < 2:
             print("bench-broker: only one core: broker and load share it", file=sys.stderr)
+        obstacle = real_time_obstacle(cores)
+        self.is_real_time = obstacle is None
+        if obstacle:
+            print(f"bench-broker: no real-time priority for the load: {obstacle}", file=sys.stderr)
 
     def names(self, *, tls: bool = False, ceiling: bool = False) -> tuple[str, ...]:
         """What is measured, in turn; with `ceiling`, the bare forwarder, too."""
@@ -245,13 +250,17 @@ class Brokers:
         """Runs a program of Python on the core of the brokers; what it prints."""
         return self._output([python, "-c", text], self.broker_core, "the program")
 
-    def load(self, words: Sequence[str]) -> dict[str, Any]:
-        """Runs one row of the load generator on its core."""
+    def load(self, words: Sequence[str], *, is_alone: bool = True) -> dict[str, Any]:
+        """Runs one row of the load generator on its core, which it may share with the broker."""
         command = [str(self.binary), *words]
-        line: dict[str, Any] = json.loads(self._output(command, self.load_core, " ".join(words)))
+        first = self.is_real_time and is_alone
+        text = self._output(command, self.load_core, " ".join(words), is_real_time=first)
+        line: dict[str, Any] = json.loads(text)
         return line
 
-    def _output(self, command: Sequence[str], core: int, what: str) -> str:
+    def _output(
+        self, command: Sequence[str], core: int, what: str, *, is_real_time: bool = False
+    ) -> str:
         """Runs a command on one core; what it prints.
 
         Raises:
@@ -265,7 +274,7 @@ class Brokers:
                 text=True,
                 timeout=ROW_S,
                 check=False,
-                preexec_fn=lambda: settle({core}),
+                preexec_fn=lambda: settle({core}, is_real_time=is_real_time),
             )
         except subprocess.TimeoutExpired:
             raise ReportError(f"{what}: took more than {ROW_S:.0f} s") from None
@@ -289,13 +298,34 @@ def find_mosquitto() -> str:
     return path
 
 
-def settle(cores: set[int]) -> None:
+def real_time_obstacle(cores: Sequence[int], throttle: Path = RT_RUNTIME) -> str | None:
+    """Why the load generator may have no real-time priority; `None`: it may (ADR 0146).
+
+    A generator that is never idle would starve what else runs on its core, and the kernel would
+    stop it for a part of each second.
+    """
+    if len(cores) < 3:
+        return "kernel threads need a third core"
+    try:
+        if throttle.read_text().strip() != "-1":
+            return "kernel.sched_rt_runtime_us is not -1"
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    except OSError as error:
+        return error.strerror
+    return None
+
+
+def settle(cores: set[int], *, is_real_time: bool = False) -> None:
     """Keeps this process on these cores, ahead of what else runs there if that is allowed.
 
     Linux weighs sessions against each other before it looks at the processes in them.
     """
     os.sched_setaffinity(0, cores)
     os.setsid()
+    if is_real_time:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+        return
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, -15)
         Path("/proc/self/autogroup").write_text("-15")

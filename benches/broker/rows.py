@@ -13,6 +13,8 @@ BESIDE: Final = "beside"
 """What ours is compared with where that is not Mosquitto: another build of it, or another load."""
 CEILING: Final = "ceiling"
 """A bare forwarder between sockets: `mqttcore-ceiling`."""
+BEST: Final = "best"
+"""Stands for the broker with the highest figure, ours left out."""
 SCALES: Final = {"ms": 1e-3}
 """Times are measured in microseconds."""
 
@@ -34,10 +36,19 @@ class Measured:
 
     def values(self, broker: str, key: str) -> list[float]:
         """One figure of all rounds in which it was measured."""
+        broker = self.name(broker, key)
         return [line[key] for line in self.rounds.get(broker, ()) if line.get(key) is not None]
+
+    def name(self, broker: str, key: str) -> str:
+        """The broker's name; of `BEST`, that with the highest median of a figure."""
+        if broker != BEST:
+            return broker
+        others = self.rounds.keys() - {OURS, CEILING, BESIDE}
+        return max(sorted(others), key=lambda other: self.median(other, key) or 0, default=BEST)
 
     def ratios(self, key: str, other: str) -> list[float]:
         """Our figure over another broker's, round by round: rounds of one number are neighbours."""
+        other = self.name(other, key)
         ours, theirs = self.rounds.get(OURS, ()), self.rounds.get(other, ())
         pairs = [(mine.get(key), its.get(key)) for mine, its in zip(ours, theirs, strict=False)]
         return [mine / its for mine, its in pairs if mine is not None and its]
@@ -77,9 +88,11 @@ class Goal:
         return value >= bound if self.is_floor else value <= bound
 
 
-def mosquitto(times: float) -> Goal:
-    """So many times the rate of Mosquitto."""
-    return Goal(times=times, of=(MOSQUITTO, "messages_per_s"), is_floor=True)
+def of_rate(broker: str, times: float | None) -> Goal | None:
+    """So many times the rate of another broker; `None` without a number."""
+    if times is None:
+        return None
+    return Goal(times=times, of=(broker, "messages_per_s"), is_floor=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +104,8 @@ class Figure:
     key: str = "messages_per_s"
     unit: str = "msg/s"
     goal: Goal | None = None
+    stretch: Goal | None = None
+    """What would be better still."""
     over: Callable[[Iterable[float]], float] = statistics.median
     """What is made of the rounds."""
 
@@ -140,12 +155,21 @@ class Row:
         return [figure.name or self.name for figure in self.figures]
 
 
-def plain(name: str, *load: str, goal: float | None = None, ceiling: float | None = None) -> Row:
-    """A row of messages a second: how many times Mosquitto's, and which share of the ceiling."""
-    figures = [Figure(goal=None if goal is None else mosquitto(goal))]
+def plain(
+    name: str,
+    *load: str,
+    goal: float | None = None,
+    stretch: float | None = None,
+    ceiling: float | None = None,
+    of: str = MOSQUITTO,
+) -> Row:
+    """A row of messages a second: how many times another broker's, and which share of the ceiling.
+
+    The share of the ceiling is a goal of its own.
+    """
+    figures = [Figure(goal=of_rate(of, goal), stretch=of_rate(of, stretch))]
     if ceiling is not None:
-        share = Goal(times=ceiling, of=(CEILING, "messages_per_s"), is_floor=True)
-        figures.append(Figure(name=f"{name}, ceiling", goal=share))
+        figures.append(Figure(name=f"{name}, ceiling", goal=of_rate(CEILING, ceiling)))
     return Row(name=name, load=load, figures=tuple(figures), has_ceiling=ceiling is not None)
 
 
@@ -189,16 +213,32 @@ filter = "load/#"
 """
 NOT_OBSERVED: Final = "sys_interval_s = 0.0\n"
 QOS_1: Final = ("--qos", "1")
-AS_LATE: Final = Goal(times=1, of=(MOSQUITTO, "p99_us"))
 BESIDE_PLAIN: Final = Goal(times=0.5, of=(BESIDE, "messages_per_s"), is_floor=True)
 CONNECTS: Final = (
     Figure(unit="1/s"),
     Figure(name="TLS handshakes, CPU of each", key="broker_cpu_us", unit="us"),
 )
 
-PAIRS_OF_LARGE: Final = ("pairs", "--publishers", "10", "--payload", "1000000")
 BESIDE_FILTERS: Final = Goal(times=0.97, of=(BESIDE, "messages_per_s"), is_floor=True)
-SHARDS: Final = Goal(times=1.1, of=(BESIDE, "broker_cpu_us"))
+
+
+def at_most(broker: str, key: str, times: float) -> Goal:
+    """So many times a figure of another broker, or of another load, at most."""
+    return Goal(times=times, of=(broker, key))
+
+
+SHARDS: Final = Figure(
+    key="broker_cpu_us",
+    unit="us",
+    goal=at_most(BESIDE, "broker_cpu_us", 1.1),
+    stretch=at_most(BESIDE, "broker_cpu_us", 1.05),
+)
+
+
+def large(name: str, *load: str) -> Row:
+    """A row of messages of 1 MB between 10 pairs, beside the best of the other brokers."""
+    pairs = ("pairs", "--publishers", "10", "--payload", "1000000")
+    return plain(name, *pairs, *load, goal=1.2, stretch=2, of=BEST)
 
 
 def shards(name: str, *load: str) -> Row:
@@ -209,7 +249,7 @@ def shards(name: str, *load: str) -> Row:
         beside=load,
         settings="shards = 2\n",
         beside_settings="shards = 1\n",
-        figures=(Figure(key="broker_cpu_us", unit="us", goal=SHARDS),),
+        figures=(SHARDS,),
     )
 
 
@@ -223,44 +263,73 @@ def cores(name: str, *load: str) -> Row:
     return replace(shards(name, *load), name=name, has_both_cores=True, figures=(Figure(), cpu))
 
 
-def each(name: str, *load: str, most: float | None = None) -> Row:
+def each(name: str, *load: str, most: float | None = None, stretch: float | None = None) -> Row:
     """A row of resident bytes."""
-    goal = None if most is None else Goal(plus=most)
-    figure = Figure(key="bytes_each", unit="bytes", goal=goal)
+    goals = [None if bound is None else Goal(plus=bound) for bound in (most, stretch)]
+    figure = Figure(key="bytes_each", unit="bytes", goal=goals[0], stretch=goals[1])
     return Row(name=name, load=load, figures=(figure,), rounds=1)
+
+
+def filters(name: str, *load: str) -> Row:
+    """A row of resident bytes, and of the processor time of SUBSCRIBE for each filter."""
+    cpu = Figure(name="SUBSCRIBE, CPU of a filter", key="broker_cpu_us", unit="us")
+    row = each(name, *load, most=150, stretch=100)
+    return replace(row, figures=(*row.figures, cpu), rounds=None)
+
+
+def retained(name: str, *load: str) -> Row:
+    """Resident bytes of a retained message, and the time in which a new subscriber has all.
+
+    Both may not get worse (issue 18). The bound of the bytes is the first measurement of this row,
+    without optimisation: the 274 bytes of the issue are of other topics. The time is half of that
+    of Mosquitto at most.
+    """
+    replay = Figure(
+        name=f"{name} to #", key="replay_s", unit="s", goal=at_most(MOSQUITTO, "replay_s", 0.5)
+    )
+    row = each(name, *load, most=310)
+    return replace(row, figures=(*row.figures, replay), rounds=None)
 
 
 ROWS: Final = (
     plain("50 pairs, QoS 0, 1 in flight", "pairs", "--window", "1", goal=1.5, ceiling=0.92),
     plain("50 pairs, QoS 0, 16 in flight", "pairs", "--window", "16", goal=13, ceiling=0.75),
-    plain("50 pairs, QoS 0, 256 in flight", "pairs", "--window", "256", goal=30),
-    plain("50 pairs, QoS 0, 16, 1 KiB", "pairs", "--payload", "1024", goal=11),
-    plain("10 pairs, QoS 0, 1 in flight, 1 MB", *PAIRS_OF_LARGE, "--window", "1", goal=1.2),
-    plain("10 pairs, QoS 1, 4 in flight, 1 MB", *PAIRS_OF_LARGE, *QOS_1, "--window", "4", goal=1.2),
-    plain("50 pairs, QoS 1, 16 in flight", "pairs", *QOS_1, goal=12),
-    plain("50 pairs, QoS 2, 16 in flight", "pairs", "--qos", "2", goal=15),
+    plain("50 pairs, QoS 0, 256 in flight", "pairs", "--window", "256", goal=30, stretch=50),
+    plain("50 pairs, QoS 0, 16, 1 KiB", "pairs", "--payload", "1024", goal=11, stretch=14),
+    large("10 pairs, QoS 0, 1 in flight, 1 MB", "--window", "1"),
+    large("10 pairs, QoS 1, 4 in flight, 1 MB", *QOS_1, "--window", "4"),
+    plain("50 pairs, QoS 1, 16 in flight", "pairs", *QOS_1, goal=12, stretch=15),
+    plain("50 pairs, QoS 2, 16 in flight", "pairs", "--qos", "2", goal=15, stretch=20),
     plain("50 alone, QoS 2, own topic, 1", "own", "--qos", "2", "--window", "1"),
     plain("50 alone, QoS 2, own topic, 16", "own", "--qos", "2"),
     plain("fan-out 1 to 1000, 1 in flight", "fanout", "--window", "1", goal=2.1, ceiling=0.9),
     plain("fan-out 1 to 1000, 16 in flight", "fanout", "--window", "16", goal=20, ceiling=0.75),
-    plain("200 publishers to 4 wildcards, 16", "fanin", "--window", "16", goal=20),
-    plain("shared group, 100 to 10, 16", "shared", "--window", "16", goal=11),
+    plain("200 publishers to 4 wildcards, 16", "fanin", "--window", "16", goal=20, stretch=25),
+    plain("shared group, 100 to 10, 16", "shared", "--window", "16", goal=11, stretch=14),
     Row(
         name="50 pairs, QoS 1, 5,000 msg/s",
         load=("pairs", *QOS_1, "--rate", "5000"),
         figures=(
-            Figure(name="50 pairs, QoS 1, 5,000 msg/s, p99", key="p99_us", unit="us", goal=AS_LATE),
+            Figure(
+                name="50 pairs, QoS 1, 5,000 msg/s, p99",
+                key="p99_us",
+                unit="us",
+                goal=at_most(MOSQUITTO, "p99_us", 1),
+                stretch=at_most(MOSQUITTO, "p99_us", 0.8),
+            ),
             Figure(
                 name="50 pairs, QoS 1, 5,000 msg/s, CPU of each",
                 key="broker_cpu_us",
                 unit="us",
-                goal=Goal(times=0.85, of=(MOSQUITTO, "broker_cpu_us")),
+                goal=at_most(MOSQUITTO, "broker_cpu_us", 0.85),
+                stretch=at_most(MOSQUITTO, "broker_cpu_us", 0.7),
             ),
         ),
     ),
-    each("idle connection", "idle", "--filters", "0"),
-    each("idle connection, one wildcard filter", "idle", most=1_500),
-    each("100,000 wildcard filters", "filters", most=150),
+    each("idle connection", "idle", "--filters", "0", stretch=734),
+    each("idle connection, one wildcard filter", "idle", most=1_500, stretch=734),
+    filters("100,000 wildcard filters", "filters"),
+    retained("900,000 retained messages", "retained"),
     Row(
         name="50 pairs, QoS 0, 16, filters or none",
         load=("pairs", "--filters", "100000"),
@@ -271,12 +340,12 @@ ROWS: Final = (
         name="connects",
         load=("connects",),
         figures=(
-            Figure(unit="1/s", goal=mosquitto(1)),
+            Figure(unit="1/s", goal=of_rate(MOSQUITTO, 1), stretch=of_rate(MOSQUITTO, 1.5)),
             Figure(
                 name="connects, CPU of each",
                 key="broker_cpu_us",
                 unit="us",
-                goal=Goal(times=0.9, of=(MOSQUITTO, "broker_cpu_us")),
+                goal=at_most(MOSQUITTO, "broker_cpu_us", 0.9),
             ),
         ),
     ),
@@ -317,11 +386,31 @@ KEPT: Final = ("--sessions", "kept", "--qos", "1")
 DEEP: Final = (*KEPT, "--window", "64")
 
 
+def synced(name: str, *load: str) -> Row:
+    """A row of messages a second that are synced before they are acknowledged.
+
+    The goal is a share of what the disk allows: all publishers together have at most
+    ``publishers * window`` messages in flight, and none is acknowledged before it is synced, so
+    that many messages pass in the time of one sync. That time is measured in the same run and
+    folder, before the load: the median of 50 times a write of as many bytes as these messages have
+    in the log (topic, payload and 48 bytes each) to a plain file, and fdatasync.
+    ``disk_allows_per_s = publishers * window / sync time``.
+    """
+    allowed = (OURS, "disk_allows_per_s")
+    rate = Figure(
+        goal=Goal(times=0.7, of=allowed, is_floor=True),
+        stretch=Goal(times=0.9, of=allowed, is_floor=True),
+    )
+    sync = Figure(name=f"{name}, one sync", key="disk_sync_us", unit="ms")
+    return Row(name=name, load=load, figures=(rate, sync), has_disk=True)
+
+
 def beside_the_disk(share: str, plus_ms: float) -> Goal:
     """Half as much again as the disk's own sync in the same run, and so much more."""
     return Goal(times=1.5, of=(OURS, f"disk_{share}_us"), plus=plus_ms * 1e3)
 
 
+NOBODY: Final = synced("50 writers, nobody there, 64, kept", "queue", *DEEP)
 DURABLE_ROWS: Final = (
     Row(
         name="one at a time, kept",
@@ -371,12 +460,11 @@ DURABLE_ROWS: Final = (
             ),
         ),
     ),
-    Row(
-        name="50 writers, nobody there, 64, kept",
-        load=("queue", *DEEP),
+    replace(
+        NOBODY,
         reads_log=True,
         figures=(
-            Figure(),
+            *NOBODY.figures,
             Figure(
                 name="log over payload and topic, queued",
                 key="log_extra_bytes",
@@ -385,7 +473,7 @@ DURABLE_ROWS: Final = (
             ),
         ),
     ),
-    plain("50 pairs, QoS 1, 1 in flight, kept", "pairs", *KEPT, "--window", "1"),
+    synced("50 pairs, QoS 1, 1 in flight, kept", "pairs", *KEPT, "--window", "1"),
     plain("50 pairs, QoS 1, 16 in flight, kept", "pairs", *KEPT),
     plain("50 pairs, QoS 2, 16 in flight, kept", "pairs", "--sessions", "kept", "--qos", "2"),
     plain("fan-out 1 to 1000, QoS 1, 16, kept", "fanout", *KEPT),
@@ -394,7 +482,11 @@ DURABLE_ROWS: Final = (
 """What `--durable` measures: ours with a folder and sync before acknowledgement, Mosquitto with its
 own persistence, which saves every half hour and at the end."""
 START: Final = Figure(
-    name="start to first connection", key="start_s", unit="s", goal=Goal(plus=0.06)
+    name="start to first connection",
+    key="start_s",
+    unit="s",
+    goal=Goal(plus=0.06),
+    stretch=Goal(plus=0.04),
 )
 EMBEDDED: Final = Figure(
     name="Broker.start() in a program", key="start_s", unit="s", goal=Goal(plus=0.003)

@@ -11,10 +11,11 @@ import pytest
 from benches.broker import __main__ as bench
 from benches.broker import page
 from benches.broker.__main__ import summary
-from benches.broker.brokers import Brokers, ReportError, read_peers
+from benches.broker.brokers import Brokers, ReportError, read_peers, real_time_obstacle
 from benches.broker.log import extra_bytes
 from benches.broker.rows import (
     BESIDE,
+    BEST,
     CEILING,
     MOSQUITTO,
     OURS,
@@ -22,8 +23,9 @@ from benches.broker.rows import (
     Goal,
     Measured,
     Row,
-    mosquitto,
+    of_rate,
     plain,
+    synced,
 )
 
 LOAD = {"topic_bytes": 11.5, "payload_bytes": 64, "sent": 2}
@@ -58,7 +60,8 @@ def test_goals_are_bounds_of_medians() -> None:
     assert goal.bound(measured) == 4_000
     assert goal.is_met(4_000, 4_000)
     assert goal.is_met(4_001, 4_000) is False
-    assert mosquitto(5).bound(measured) is None
+    assert of_rate(MOSQUITTO, 5) == Goal(times=5, of=(MOSQUITTO, "messages_per_s"), is_floor=True)
+    assert Goal(times=5, of=(MOSQUITTO, "messages_per_s")).bound(measured) is None
     assert Goal(plus=60_000, is_floor=True).is_met(59_999, 60_000) is False
 
 
@@ -68,13 +71,45 @@ def test_ratios_are_those_of_neighbouring_rounds() -> None:
     for ours, other in ((1_000, 100), (500, 50), (900, 100)):
         measured.add(OURS, {"messages_per_s": ours})
         measured.add(MOSQUITTO, {"messages_per_s": other})
-    figure = Figure(goal=mosquitto(5))
+    figure = Figure(goal=of_rate(MOSQUITTO, 5))
 
     line = summary(figure, "a row", measured)
 
     assert line["ratios"] == {MOSQUITTO: (9, 10, 10)}
     assert (line["ours"], line["other"], line["met"], line["goal"]) == (900, 100, True, ">= 5 x")
     assert figure.ratios(measured, BESIDE) is None
+
+
+def test_a_goal_may_be_beside_the_best_of_the_others() -> None:
+    measured = Measured()
+    rates = {OURS: 1_500.0, MOSQUITTO: 1_000.0, "quick": 1_400.0, CEILING: 9_000.0}
+    for name, rate in rates.items():
+        measured.add(name, {"messages_per_s": rate})
+    row = plain("a row", goal=1.2, stretch=1.05, of=BEST)
+
+    line = summary(row.figures[0], "a row", measured)
+
+    assert (line["goal"], line["met"]) == (">= 1.2 x the best", False)
+    assert (line["stretch"], line["stretch_met"]) == (">= 1.05 x the best", True)
+    assert line["others"] == {MOSQUITTO: 1_000, "quick": 1_400}
+
+
+def test_the_goal_of_a_synced_row_is_a_share_of_what_the_disk_allows() -> None:
+    measured = Measured()
+    for passed, allowed in ((70.0, 90.0), (75.0, 100.0), (80.0, 110.0)):
+        figures = {"messages_per_s": passed, "disk_allows_per_s": allowed, "disk_sync_us": 500.0}
+        measured.add(OURS, figures)
+        measured.add(MOSQUITTO, figures)
+    row = synced("a row, kept", "pairs")
+
+    rate, sync = [
+        summary(figure, name, measured)
+        for figure, name in zip(row.figures, row.names(), strict=True)
+    ]
+
+    assert (rate["goal"], rate["met"]) == (">= 70.0", True)
+    assert (rate["stretch"], rate["stretch_met"]) == (">= 90.0", False)
+    assert (sync["row"], page.figure(sync["ours"], "ms")) == ("a row, kept, one sync", "0.50 ms")
 
 
 def test_the_ceiling_is_compared_in_a_line_of_its_own() -> None:
@@ -125,14 +160,18 @@ def test_a_page_has_a_column_for_each_broker(tmp_path: Path) -> None:
     measured = Measured()
     for name, rate in ((OURS, 1_500.0), (MOSQUITTO, 1_000.0), ("quick", 3_000.0)):
         measured.add(name, {"messages_per_s": rate, "load_busy": 0.5})
-    lines = [summary(Figure(goal=mosquitto(2)), "a row", measured)]
+    lines = [
+        summary(
+            Figure(goal=of_rate(MOSQUITTO, 2), stretch=of_rate(MOSQUITTO, 1.2)), "a row", measured
+        )
+    ]
 
     page.write(tmp_path / "performance.md", lines)
 
     text = (tmp_path / "performance.md").read_text()
     row = (
-        "| a row | 1,500 msg/s | 1,000 msg/s | 1.50 (1.50 to 1.50) | 0.50 (0.50 to 0.50) "
-        "| >= 2 x | **no** | 0.50 |"
+        "| a row | 1,500 msg/s | 1,000 msg/s | 1.50 (1.50 to 1.50) "
+        "| 3,000 msg/s; 0.50 (0.50 to 0.50) | >= 2 x | **no** | >= 1.2 x: yes | 0.50 |"
     )
     assert row in text
     assert "| ratio | quick | goal |" in text
@@ -159,6 +198,34 @@ def test_another_broker_is_started_with_its_configuration(tmp_path: Path) -> Non
     Brokers.peer_command(peer, 8, tmp_path / "other", config, tmp_path)
     over_tls = f"port 8 {{ data = {tmp_path}/other }} with {tmp_path}/server.key"
     assert config.read_text() == over_tls
+
+
+def test_the_sample_of_brokers_has_their_port_in_each(tmp_path: Path) -> None:
+    sample = Path(page.__file__).with_name("peers.toml")
+
+    for name, peer in read_peers(sample).items():
+        config = tmp_path / f"{name}.conf"
+        command = Brokers.peer_command(peer, 47_123, tmp_path / name, config, tmp_path)
+
+        assert "47123" in " ".join((*command, config.read_text())), name
+        assert "$" not in " ".join((*command, config.read_text())), name
+
+
+def test_a_load_generator_is_real_time_only_where_it_starves_and_waits_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    throttle = tmp_path / "sched_rt_runtime_us"
+    throttle.write_text("950000\n")
+    assert real_time_obstacle([0, 1], throttle) == "kernel threads need a third core"
+    assert real_time_obstacle([0, 1, 2], throttle) == "kernel.sched_rt_runtime_us is not -1"
+    throttle.write_text("-1\n")
+    monkeypatch.setattr("os.sched_setscheduler", refuse)
+    assert real_time_obstacle([0, 1, 2], throttle) == "Operation not permitted"
+    monkeypatch.setattr("os.sched_setscheduler", lambda *_: None)
+    assert real_time_obstacle([0, 1, 2], throttle) is None
 
 
 @pytest.mark.parametrize(

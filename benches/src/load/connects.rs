@@ -39,6 +39,7 @@ pub fn measure(options: &Options) -> io::Result<Report> {
         ack_p99_ns: 0,
         sent: count,
         topic_bytes: 0.0,
+        synced: None,
         lost: 0,
         duplicated: 0,
     })

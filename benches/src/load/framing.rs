@@ -109,6 +109,18 @@ fn packet_id(sequence: u64) -> u16 {
     u16::try_from(sequence % 65_535 + 1).unwrap_or(1)
 }
 
+/// A retained PUBLISH at QoS 0.
+pub fn retained(topic: &str, payload_bytes: usize, version: Version) -> Vec<u8> {
+    let mut message = PublishTemplate::new(topic, 0, payload_bytes, version);
+    message.bytes[0] |= 1;
+    message.bytes
+}
+
+/// PINGREQ.
+pub const PINGREQ: [u8; 2] = [0xc0, 0];
+/// PINGRESP.
+pub const PINGRESP: [u8; 2] = [0xd0, 0];
+
 /// DISCONNECT, of each version.
 pub const DISCONNECT: [u8; 2] = [0xe0, 0];
 
@@ -292,6 +304,10 @@ mod tests {
         let (packet, length) = read(&out, Version::V3).unwrap().unwrap();
 
         assert_eq!(out[..7], *b"\x30\x45\x00\x03a/b");
+        assert_eq!(
+            retained("a/b", 64, Version::V3)[..7],
+            *b"\x31\x45\x00\x03a/b"
+        );
         assert_eq!(length, out.len());
         let Received::Publish {
             qos: 0, payload, ..

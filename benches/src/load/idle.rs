@@ -65,8 +65,8 @@ pub(super) fn subscribers(terms: &Terms, count: usize) -> io::Result<Vec<Stream>
     Ok(held)
 }
 
-/// The broker's memory before and with what `open` opens.
-fn measured(
+/// The broker's memory before and with what `open` opens, and its processor time.
+pub(super) fn measured(
     options: &Options,
     count: usize,
     open: impl FnOnce() -> io::Result<Vec<Stream>>,
@@ -74,13 +74,15 @@ fn measured(
     let pid = options
         .pid
         .ok_or_else(|| io::Error::other("--pid is missing"))?;
-    let before_bytes = process::resident_bytes(pid)?;
+    let (before_bytes, before_s) = (process::resident_bytes(pid)?, process::cpu_seconds(pid)?);
     let held = open()?;
-    let after_bytes = process::resident_bytes(pid)?;
+    let (after_bytes, after_s) = (process::resident_bytes(pid)?, process::cpu_seconds(pid)?);
     drop(held);
     Ok(IdleReport {
         count,
         before_bytes,
         after_bytes,
+        broker_cpu_s: after_s - before_s,
+        replay: None,
     })
 }

@@ -15,6 +15,7 @@ pub mod options;
 pub mod pace;
 pub mod process;
 pub mod report;
+pub mod retained;
 pub mod run;
 pub mod stream;
 pub mod turns;
@@ -32,6 +33,9 @@ pub fn measure(options: &Options) -> io::Result<String> {
     let report = match options.row {
         Row::Idle => return idle::connections(options).map(|report| report.to_json(Row::Idle)),
         Row::Filters => return idle::filters(options).map(|report| report.to_json(Row::Filters)),
+        Row::Retained => {
+            return retained::measure(options).map(|report| report.to_json(Row::Retained));
+        }
         Row::Turns => return turns::measure(options).map(|report| report.to_json()),
         Row::Connects => connects::measure(options)?,
         _ => run::busy(options)?,

@@ -11,14 +11,15 @@ const PAYLOAD_MAX: usize = 16 * 1_024 * 1_024;
 pub const USAGE: &str = "\
 usage: mqttcore-load ROW --address IP:PORT [--pid N] [option VALUE ...]
 
-rows     pairs | own | fanout | fanin | shared | queue | turns | idle | filters | connects
+rows     pairs | own | fanout | fanin | shared | queue | turns | idle | filters | retained | connects
 options  --publishers N   (pairs, own and queue 50, fanout 1, fanin 200, shared 100)
          --subscribers N  (pairs: as publishers, fanout 1000, fanin 4, shared 10)
          --connections N  idle connections (10000)
          --filters N      of each idle connection, 0 or 1 (1); beside other rows, of clients that get nothing (0);
                           those of the row filters (100000); each has a wildcard
+         --retained N     retained messages, which a subscriber of # then gets (900000)
          --turns N        messages, one at a time (300)
-         --disk FOLDER    whose disk is synced in turn with them
+         --disk FOLDER    whose disk is synced in turn with them; before other rows, with the bytes of all windows
          --qos 0|1|2      (0)
          --window N       messages that one publisher may have under way (16)
          --payload N      bytes, at least 20 (64)
@@ -53,6 +54,8 @@ pub enum Row {
     Idle,
     /// Clients with many wildcard filters each and no traffic.
     Filters,
+    /// Retained messages, which a client that subscribes to all then gets.
+    Retained,
     /// Connections that are opened and closed, as many at once as there are publishers.
     Connects,
 }
@@ -69,6 +72,7 @@ impl Row {
             "turns" => Self::Turns,
             "idle" => Self::Idle,
             "filters" => Self::Filters,
+            "retained" => Self::Retained,
             "connects" => Self::Connects,
             _ => return None,
         })
@@ -86,6 +90,7 @@ impl Row {
             Self::Turns => "turns",
             Self::Idle => "idle",
             Self::Filters => "filters",
+            Self::Retained => "retained",
             Self::Connects => "connects",
         }
     }
@@ -106,6 +111,7 @@ impl Row {
             Self::Fanin => (200, 4),
             Self::Shared => (100, 10),
             Self::Idle | Self::Filters => (0, 0),
+            Self::Retained => (1, 1),
             Self::Connects => (8, 8),
         }
     }
@@ -128,9 +134,11 @@ pub struct Options {
     pub connections: usize,
     /// Wildcard filters, which match no message of the load.
     pub filters: usize,
+    /// Messages of [`Row::Retained`].
+    pub retained: usize,
     /// Messages of [`Row::Turns`].
     pub turns: usize,
-    /// The folder whose disk takes turns with them.
+    /// The folder whose disk takes turns with them, or is measured before a busy row.
     pub disk: Option<PathBuf>,
     /// Quality of service of publishes and subscriptions.
     pub qos: u8,
@@ -171,6 +179,7 @@ impl Options {
             subscribers,
             connections: 10_000,
             filters: row.filters(),
+            retained: 900_000,
             turns: 300,
             disk: None,
             qos: 0,
@@ -200,6 +209,7 @@ impl Options {
             "--subscribers" => self.subscribers = number(word, value)?,
             "--connections" => self.connections = number(word, value)?,
             "--filters" => self.filters = number(word, value)?,
+            "--retained" => self.retained = number(word, value)?,
             "--turns" => self.turns = number(word, value)?,
             "--disk" => self.disk = Some(value.into()),
             "--qos" => self.qos = number(word, value)?,
@@ -220,6 +230,11 @@ impl Options {
             _ => return Err(format!("no option is called {word}")),
         }
         Ok(())
+    }
+
+    /// Messages that all publishers together may have under way.
+    pub fn in_flight(&self) -> u64 {
+        self.publishers as u64 * self.window
     }
 
     fn checked(mut self) -> Result<Self, String> {
@@ -244,6 +259,9 @@ impl Options {
         }
         if self.row == Row::Turns && (self.disk.is_none() || self.turns == 0) {
             return Err("turns needs --disk, and --turns above 0".into());
+        }
+        if self.row == Row::Retained && self.retained == 0 {
+            return Err("--retained is above 0".into());
         }
         if self.payload_bytes > PAYLOAD_MAX {
             return Err(format!("--payload is {PAYLOAD_MAX} at most"));
@@ -302,6 +320,7 @@ mod tests {
         assert_eq!(parse("pairs --qos"), Err("--qos needs a value".into()));
         assert!(parse("turns --address 127.0.0.1:9").is_err());
         assert!(parse("queue --address 127.0.0.1:9").is_err());
+        assert!(parse("retained --address 127.0.0.1:9 --retained 0").is_err());
         assert!(parse("idle --address 127.0.0.1:9 --filters 2").is_err());
         assert!(parse("pairs --address 127.0.0.1:9 --payload 16777217").is_err());
         assert_eq!(parse("pairs --qos x"), Err("--qos does not take x".into()));

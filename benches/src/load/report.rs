@@ -28,6 +28,8 @@ pub struct Report {
     pub ack_p50_ns: u64,
     /// 99 of 100 were.
     pub ack_p99_ns: u64,
+    /// A write of the messages in flight of all publishers to a plain file, and its sync: half of them took no longer.
+    pub synced: Option<Duration>,
     /// Messages of the whole run that never came.
     pub lost: u64,
     /// Messages of the whole run that came again.
@@ -45,15 +47,24 @@ pub struct TurnsReport {
     pub synced: [Duration; 2],
 }
 
-/// What connections or filters without traffic cost.
+/// What connections, filters or retained messages cost at rest.
 #[derive(Clone, Copy, Debug)]
 pub struct IdleReport {
-    /// Open connections, or filters.
+    /// Open connections, filters, or retained messages.
     pub count: usize,
     /// Resident memory of the broker without them.
     pub before_bytes: u64,
     /// And with them.
     pub after_bytes: u64,
+    /// Processor time of the broker for them.
+    pub broker_cpu_s: f64,
+    /// From SUBSCRIBE to the last of the retained messages.
+    pub replay: Option<Duration>,
+}
+
+/// A number with some digits, or `null`.
+fn or_null(value: Option<f64>, digits: usize) -> String {
+    value.map_or("null".into(), |value| format!("{value:.digits$}"))
 }
 
 impl Report {
@@ -61,10 +72,9 @@ impl Report {
     #[expect(clippy::cast_precision_loss, reason = "counts of a run of seconds")]
     pub fn to_json(&self, options: &Options) -> String {
         let delivered = self.delivered as f64;
-        let cpu_us = match self.broker_cpu_s {
-            Some(seconds) if self.delivered > 0 => format!("{:.3}", seconds * 1e6 / delivered),
-            _ => "null".into(),
-        };
+        let cpu_s = self.broker_cpu_s.filter(|_| self.delivered > 0);
+        let synced_s = self.synced.map(|time| time.as_secs_f64());
+        let in_flight = options.in_flight() as f64;
         format!(
             concat!(
                 "{{\"row\":\"{}\",\"publishers\":{},\"subscribers\":{},\"qos\":{},\"window\":{},",
@@ -72,6 +82,7 @@ impl Report {
                 "\"messages_per_s\":{:.0},",
                 "\"p50_us\":{:.1},\"p99_us\":{:.1},\"ack_p50_us\":{:.1},\"ack_p99_us\":{:.1},",
                 "\"broker_cpu_us\":{},\"load_busy\":{:.2},",
+                "\"disk_sync_us\":{},\"disk_allows_per_s\":{},",
                 "\"lost\":{},\"duplicated\":{}}}"
             ),
             options.row.name(),
@@ -89,8 +100,10 @@ impl Report {
             self.p99_ns as f64 / 1e3,
             self.ack_p50_ns as f64 / 1e3,
             self.ack_p99_ns as f64 / 1e3,
-            cpu_us,
+            or_null(cpu_s.map(|seconds| seconds * 1e6 / delivered), 3),
             self.load_cpu_s / self.seconds,
+            or_null(synced_s.map(|seconds| seconds * 1e6), 1),
+            or_null(synced_s.map(|seconds| in_flight / seconds), 0),
             self.lost,
             self.duplicated,
         )
@@ -127,17 +140,21 @@ impl IdleReport {
     #[expect(clippy::cast_precision_loss, reason = "bytes of one process")]
     pub fn to_json(&self, row: Row) -> String {
         let grown = self.after_bytes.saturating_sub(self.before_bytes);
-        let each = grown as f64 / self.count.max(1) as f64;
+        let count = self.count.max(1) as f64;
+        let each = grown as f64 / count;
         format!(
             concat!(
                 "{{\"row\":\"{}\",\"count\":{},\"rss_before_bytes\":{},",
-                "\"rss_after_bytes\":{},\"bytes_each\":{:.0}}}"
+                "\"rss_after_bytes\":{},\"bytes_each\":{:.0},",
+                "\"broker_cpu_us\":{:.3},\"replay_s\":{}}}"
             ),
             row.name(),
             self.count,
             self.before_bytes,
             self.after_bytes,
             each,
+            self.broker_cpu_s * 1e6 / count,
+            or_null(self.replay.map(|time| time.as_secs_f64()), 3),
         )
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
@@ -16,6 +17,7 @@ use super::pace::Pace;
 use super::process;
 use super::report::Report;
 use super::stream::{self, Stream};
+use super::turns::{Disk, RECORD_BYTES, quantiles};
 
 /// A publisher with more than this unsent waits for its socket.
 const BACKLOG_BYTES: usize = 256 * 1_024;
@@ -28,6 +30,11 @@ const DRAIN: Duration = Duration::from_secs(2);
 ///
 /// When a connection fails or ends, or the broker sends what nobody asked for.
 pub fn busy(options: &Options) -> io::Result<Report> {
+    let synced = options
+        .disk
+        .as_deref()
+        .map(|folder| sync_of_windows(options, folder));
+    let synced = synced.transpose()?;
     let mut load = Load::open(options)?;
     load.run_for(options.warmup)?;
     load.histogram.clear();
@@ -50,9 +57,24 @@ pub fn busy(options: &Options) -> io::Result<Report> {
         ack_p99_ns: load.acknowledgements.histogram.quantile(0.99),
         sent: load.flows.sent(),
         topic_bytes: topic_bytes(options),
+        synced,
         lost: load.flows.lost(),
         duplicated: load.flows.duplicated,
     })
+}
+
+/// How long the disk of `folder` takes for a write of the messages in flight of all publishers, and its sync: the median.
+///
+/// A broker that acknowledges a message only once it is synced has at most [`Options::in_flight`] of them in each sync, so
+/// that the disk allows it so many messages in this time.
+fn sync_of_windows(options: &Options, folder: &Path) -> io::Result<Duration> {
+    const SYNCS: usize = 50;
+    let each = topic(options, 0).len() + options.payload_bytes + RECORD_BYTES;
+    let in_flight = usize::try_from(options.in_flight()).map_err(io::Error::other)?;
+    let mut disk = Disk::open(folder, each * in_flight, SYNCS)?;
+    let times: io::Result<Vec<_>> = (0..SYNCS).map(|turn| disk.sync(turn)).collect();
+    let [median, _] = quantiles(times?);
+    Ok(median)
 }
 
 /// The counters at one moment.

@@ -1,6 +1,7 @@
 //! One message at a time, in turn with the disk that it has to reach: what an idle broker adds.
 
 use std::io::{self, Read, Write};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ use super::stream::Stream;
 /// message is synced behind its acknowledgement.
 const PAUSE: Duration = Duration::from_millis(20);
 /// What a record has besides topic and payload, about.
-const RECORD_BYTES: usize = 48;
+pub(super) const RECORD_BYTES: usize = 48;
 /// Turns that are not counted.
 const WARMUP: usize = 20;
 
@@ -27,7 +28,9 @@ const WARMUP: usize = 20;
 ///
 /// When a connection or the disk fails, or the broker says something else than expected.
 pub fn measure(options: &Options) -> io::Result<TurnsReport> {
-    let mut disk = Disk::open(options)?;
+    let bytes = run::topic(options, 0).len() + options.payload_bytes + RECORD_BYTES;
+    let folder = options.disk.as_deref().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut disk = Disk::open(folder, bytes, WARMUP + options.turns)?;
     let mut pair = Pair::open(options)?;
     let (mut synced, mut acknowledged) = (Vec::new(), Vec::new());
     for turn in 0..WARMUP + options.turns {
@@ -50,30 +53,30 @@ pub fn measure(options: &Options) -> io::Result<TurnsReport> {
 }
 
 /// Half of the times are no longer, and 99 of 100.
-fn quantiles(mut times: Vec<Duration>) -> [Duration; 2] {
+pub(super) fn quantiles(mut times: Vec<Duration>) -> [Duration; 2] {
     times.sort_unstable();
     let at = |percent: usize| times[(times.len() * percent).div_ceil(100) - 1];
     [at(50), at(99)]
 }
 
 /// A file whose room is taken as the store takes it for its log.
-struct Disk {
+pub(super) struct Disk {
     file: std::sync::Arc<dyn mqttcore_store::files::File>,
     bytes: Vec<u8>,
 }
 
 impl Disk {
-    fn open(options: &Options) -> io::Result<Self> {
-        let bytes = run::topic(options, 0).len() + options.payload_bytes + RECORD_BYTES;
-        let room = (WARMUP + options.turns) * bytes;
-        let folder = options.disk.as_deref().ok_or(io::ErrorKind::InvalidInput)?;
+    /// A new file with room for `count` writes of so many bytes.
+    pub(super) fn open(folder: &Path, bytes: usize, count: usize) -> io::Result<Self> {
+        let room = count * bytes;
         Ok(Self {
             file: Folder::open(folder)?.create("plain", room as u64)?,
             bytes: vec![b'x'; bytes],
         })
     }
 
-    fn sync(&mut self, turn: usize) -> io::Result<Duration> {
+    /// How long one write and its sync take.
+    pub(super) fn sync(&mut self, turn: usize) -> io::Result<Duration> {
         let began = Instant::now();
         let offset = turn * self.bytes.len();
         self.file.write_at(&self.bytes, offset as u64)?;
