@@ -27,9 +27,9 @@ ratios, since rates depend on the machine. `load` is how busy the core of the lo
 near 1, the generator is the limit, and the broker may be faster. Columns of further brokers have
 their figure, and the ratio. In rows of the ceiling, the other
 is a bare forwarder between sockets (`mqttcore-ceiling`), which checks, keeps and limits nothing. In
-rows with `kept`, ours syncs to disk before it acknowledges; Mosquitto saves every half hour. There,
-a goal in messages is 0.7 of what the disk allows: messages in flight divided by the time of one
-sync of their bytes. `stretch` is a goal beyond the goal.
+rows with `kept`, ours syncs to disk before it acknowledges; Mosquitto saves every half hour. Rows
+with a line `one sync` have a goal of 0.7 of what the disk allows: the messages in flight, divided
+by the time of one sync of their bytes. `stretch` is a goal beyond the goal.
 
 | | |
 | --- | --- |
