@@ -105,6 +105,8 @@ GAUGES: Final = frozenset(
         "stream_rows",
         "stream_rows_unsealed",
         "stream_tail_bytes",
+        "stream_tier_failing",
+        "stream_tier_waiting_files",
         "subscriptions",
         "waiting_bytes",
         "waiting_packets",

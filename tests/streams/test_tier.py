@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 from mqttcore._core import has_object_stores
+from mqttcore._socket_path import short
 from mqttcore.errors import StreamFileError
 from mqttcore.spark import sealed_files
 from mqttcore.spark.folder import StreamFolder
@@ -21,6 +23,8 @@ from mqttcore.spark.objects import opened
 from mqttcore.streams.client import StreamClient
 
 from tests.crash.process import ServerProcess
+from tests.eventually import eventually
+from tests.operations.api import UnixConnection
 from tests.pipeline import store_server
 from tests.streams.conftest import CONFIG, PATIENCE_S, Plant
 from tests.streams.tier_kills import Verdict, verdict
@@ -173,6 +177,33 @@ def test_the_endpoint_tells_of_object_storage(tmp_path: pathlib.Path) -> None:
             "uploaded_bytes": 0,
             "problem": None,
         }
+
+
+def tier_metrics(plant: Plant) -> dict[str, float]:
+    """The families of object storage, without the start of their names."""
+    with short(plant.server.data / "http") as place, closing(UnixConnection(place)) as connection:
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+    found = re.findall(r"^mqttcore_stream_tier_(\w+) (\S+)$", text, re.MULTILINE)
+    return {name: float(value) for name, value in found}
+
+
+def test_metrics_tell_of_files_that_do_not_move(tmp_path: pathlib.Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    with running(tmp_path, f"file://{store}", {}) as plant:
+        publish(plant, range(3))
+        moved(plant)
+        uploaded = tier_metrics(plant)
+        store.rename(tmp_path / "not mounted")
+        publish(plant, range(3, 6))
+        plant.client.seal("plant")
+        eventually(lambda: tier_metrics(plant)["failing"] == 1)
+        failing = tier_metrics(plant)
+
+    assert uploaded.pop("uploaded_bytes_total") > 0
+    assert uploaded == {"waiting_files": 0, "failing": 0}
+    assert failing["waiting_files"] == 1
 
 
 def test_the_books_of_the_run_with_kills_notice_losses_repeats_and_gaps() -> None:

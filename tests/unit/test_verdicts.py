@@ -9,8 +9,6 @@ from collections.abc import Iterator
 ROOT = pathlib.Path(__file__).parents[2]
 VERDICTS = "rust/broker/src/operations/explain/verdict.rs"
 EXPLAIN = "rust/http/tests/suite/explain.rs"
-UNTESTED = {"refused:kafka", "dropped:session-ended"}
-"""Verdicts without a test; this list may only become shorter."""
 
 
 def rows(page: str, head: str) -> Iterator[tuple[str, str]]:
@@ -55,9 +53,5 @@ def test_the_pages_have_the_verdicts_of_the_code() -> None:
 def test_each_verdict_has_a_test() -> None:
     for first, test in rows("proofs.md", "verdict"):
         (verdict,) = names(first)
-        if test.startswith("none: "):
-            assert verdict in UNTESTED
-            continue
-        assert verdict not in UNTESTED
         name, *places = names(test)
         assert has_test(name, places[0] if places else EXPLAIN), f"{verdict}: {name} is gone"

@@ -19,6 +19,7 @@ mod deliver_hook;
 mod durability;
 mod durable;
 mod enhanced;
+mod explain;
 mod fairness;
 mod figures;
 mod forwarding;

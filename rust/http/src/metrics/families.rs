@@ -287,6 +287,9 @@ pub(super) const FAMILIES: &[Family] = &[
 
     family("mqttcore_hook_calls", Counter, "Calls of plugin hooks, by result; shut_out: refused without a call, because the hook keeps failing.",
         Each(&["plugin", "hook", "result"], |s| s.hooks.iter().flat_map(results).collect())),
+    family("mqttcore_stream_tier_uploaded_bytes", Counter, "Bytes of sealed files that were uploaded to object storage.", One("stream_tier_uploaded_bytes")),
+    family("mqttcore_stream_tier_waiting_files", Gauge, "Sealed files that are not in object storage yet, of streams that have it.", One("stream_tier_waiting_files")),
+    family("mqttcore_stream_tier_failing", Gauge, "Streams whose files do not move to object storage now.", One("stream_tier_failing")),
     family("mqttcore_hook_calls_in_flight", Gauge, "Calls of plugin hooks that have not returned.",
         Each(&["plugin", "hook"], |s| of_hooks(s, |hook| hook.in_flight))),
     family("mqttcore_hook_cache_hits", Counter, "Logins that the cache of a plugin hook decided without a call.",
