@@ -72,10 +72,15 @@ impl Input {
         Self(input)
     }
 
+    /// Whether nothing that was read is unhandled.
+    pub(super) fn is_empty(&self) -> bool {
+        let input = &*self.0;
+        input.partial.is_empty() && input.large.is_none() && input.unread.is_none()
+    }
+
     /// Frees the memory of empty buffers.
     pub(super) fn shrink(&mut self) {
-        let is_empty = self.0.partial.is_empty() && self.0.large.is_none();
-        if is_empty && self.0.unread.is_none() {
+        if self.is_empty() {
             self.0.clear();
         }
     }

@@ -58,12 +58,13 @@ pub(super) fn publish_rules(shard: &Shard, client: &Client, topic: TopicName<'_>
 /// Whether a message may wait for later ones and be matched with them.
 ///
 /// It may not if its effect depends on the time: a retained message is stored right before it is matched, a QoS 2
-/// message changes the session when it is accepted, and if disk or memory is nearly full each message may be
-/// rejected.
+/// message for Kafka is accepted only after Kafka has it, and if disk or memory is nearly full each message may be
+/// rejected. Other QoS 2 messages may: until they are accepted, the session takes a PUBLISH with the same identifier for
+/// a repeat, and a PUBREL comes after the batch.
 pub(super) fn may_batch(shard: &Shard, publication: &Publication<'_>) -> bool {
     let message = publication.message;
     !message.retain()
-        && message.qos() != QoS::ExactlyOnce
+        && !external::is_asked_first(shard, message)
         && !router::may_lack_room(shard)
         && !queue_policy::may_be_refused(shard, publication)
         && external::backpressure_reason(shard, publication).is_none()
@@ -120,9 +121,8 @@ pub(super) fn acknowledge(
     session.accept_publish(packet_id, message.qos(), reason);
     drop(session);
     if message.qos() == QoS::ExactlyOnce {
-        // Clients expect PUBREC before their own copy of the message.
+        // Clients expect PUBREC before their own copy of the message: a session sends what is confirmed first.
         confirm(shard, client);
-        client.flush_session(shard);
     }
 }
 

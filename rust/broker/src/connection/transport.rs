@@ -110,6 +110,17 @@ impl Transport {
         }
     }
 
+    /// Whether it is a TCP connection without TLS and WebSocket: its end has no message of its own.
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(
+            self,
+            Self::Stream {
+                socket: Socket::Plain(_),
+                ..
+            }
+        )
+    }
+
     /// What the connection runs over.
     pub(crate) fn channel(&self) -> Channel {
         match self {

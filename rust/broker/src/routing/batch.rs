@@ -36,7 +36,7 @@ impl Incoming<'_> {
     }
 }
 
-/// Messages of one client, in their order: none of them is retained or of QoS 2.
+/// Messages of one client, in their order: none of them is retained.
 #[derive(Default)]
 pub(crate) struct MessageBatch<'p> {
     messages: SmallVec<[Incoming<'p>; 4]>,

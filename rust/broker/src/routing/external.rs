@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use mqttcore_codec::{QoS, ReasonCode};
-use mqttcore_session::{AckToken, Cause};
+use mqttcore_session::{AckToken, Cause, Message};
 use tokio::sync::oneshot;
 
 use crate::clients::client::Client;
@@ -68,6 +68,11 @@ pub(crate) fn produce(shard: &Shard, publication: &Publication<'_>, targets: &[T
     }
 }
 
+/// Whether Kafka may be asked about a message before it is accepted ([`produce_first`]).
+pub(crate) fn is_asked_first(shard: &Shard, message: &Message) -> bool {
+    shard.external.is_some() && message.qos() == QoS::ExactlyOnce
+}
+
 /// Sends a QoS 2 message of `client` to the external log before it is accepted; `None` where no stream wants it.
 pub(crate) fn produce_first(
     shard: &Rc<Shard>,
@@ -75,7 +80,7 @@ pub(crate) fn produce_first(
     publication: &Publication<'_>,
 ) -> Option<impl Future<Output = Result<(), NotLogged>> + use<>> {
     let (queue, message) = (shard.external.as_ref()?, publication.message);
-    if message.qos() != QoS::ExactlyOnce {
+    if !is_asked_first(shard, message) {
         return None;
     }
     let streams = queue.rows.external_streams(publication.topic).into_iter();
@@ -116,10 +121,12 @@ pub(crate) fn backpressure_reason(
 /// Confirms acknowledgements of `client` up to `token` when all records up to `number` are
 /// settled.
 pub(crate) fn confirm_after(shard: &Shard, client: &Rc<Client>, token: AckToken, number: u64) {
-    let confirm = KafkaContinuation::Confirm(Rc::clone(client), token);
     match &shard.external {
         Some(_) if client.external_record() == LOST => {}
-        Some(queue) if !queue.is_settled(number) => queue.wait(number, confirm),
+        Some(queue) if !queue.is_settled(number) => {
+            let confirm = KafkaContinuation::Confirm(Rc::clone(client), token);
+            queue.wait(number, confirm);
+        }
         _ => client.session.borrow_mut().confirm(token),
     }
 }

@@ -397,6 +397,60 @@ fn pubrec_leaves_before_the_publishers_own_copy() {
     }
 }
 
+/// The messages of one write are routed together.
+#[test]
+fn of_messages_of_one_write_each_pubrec_leaves_before_the_own_copy() {
+    // Batches of 1, 2, 4 and 8.
+    const COUNT: usize = 15;
+    for qos in [QoS::AtMostOnce, QoS::ExactlyOnce] {
+        let broker = start(config());
+        let mut client = v3("own").connect(&broker);
+        client.subscribe("own", qos);
+
+        let bytes = client.numbered("own", QoS::ExactlyOnce, 0..COUNT);
+        client.send_bytes(&bytes);
+
+        let (mut received, mut copies) = (Vec::new(), 0);
+        while copies < COUNT {
+            match client.receive() {
+                Received::PubRec(id, ReasonCode::SUCCESS) => received.push(id),
+                Received::Publish(copy) => {
+                    assert_eq!(copy.text(), copies.to_string());
+                    copies += 1;
+                    assert!(received.len() >= copies, "{received:?}, {copies} copies");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(
+            received.is_sorted() && received.len() == COUNT,
+            "{received:?}"
+        );
+    }
+}
+
+/// [MQTT-4.3.3-10] holds until PUBREL, wherever the repeat stands.
+#[test]
+fn a_qos_2_message_and_its_repeat_in_one_write_are_routed_once() {
+    let broker = start(config());
+    let mut reader = v3("reader").connect(&broker);
+    reader.subscribe("t", QoS::AtMostOnce);
+    let mut client = v3("client").connect(&broker);
+    let (first, repeat) = (b"\x34\x06\x00\x01t\x00\x01a", b"\x3c\x06\x00\x01t\x00\x01a");
+    let release = b"\x62\x02\x00\x01";
+    // The batch after these has several messages.
+    let before = client.numbered("nobody", QoS::AtMostOnce, 0..3);
+
+    client.send_bytes(&[&before[..], first, repeat, release].concat());
+    assert_eq!(client.receive(), Received::PubRec(1, ReasonCode::SUCCESS));
+    assert_eq!(client.receive(), Received::PubComp(1, ReasonCode::SUCCESS));
+    client.send_bytes(b"\x34\x06\x00\x01t\x00\x01b");
+
+    assert_eq!(reader.message().text(), "a");
+    assert_eq!(reader.message().text(), "b");
+    reader.hears_nothing_for(Duration::from_millis(50));
+}
+
 #[test]
 fn pubrec_leaves_before_the_own_copy_where_a_plugin_was_asked() {
     let plugin = Plugin::default()

@@ -497,6 +497,20 @@ fn a_listener_has_a_limit_of_connections_that_a_reload_changes() {
     first.ping();
 }
 
+/// The broker does not wait for the end of the client's own half.
+#[test]
+fn a_client_that_has_disconnected_itself_is_no_connection_of_its_listener() {
+    let mut config = config();
+    config.listeners[0].max_connections = 1;
+    let broker = start(config);
+    let mut first = v5("first").connect(&broker);
+
+    first.send_bytes(b"\xe0\x00");
+    assert_eq!(first.until_closed(), []);
+
+    v5("second").connect(&broker).ping();
+}
+
 /// The same limit in CONNACK and for packets; the default listener keeps the broker's.
 #[test]
 fn a_listener_has_limits_of_packets_of_its_own() {

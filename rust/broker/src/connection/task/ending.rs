@@ -5,6 +5,7 @@ use std::rc::Rc;
 use super::Connection;
 use crate::clients::client::KeptWill;
 use crate::clients::connections::ConnectionSlot;
+use crate::clients::outbox::Outbox;
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::last_packets::{leaving, send_disconnect, send_rest};
 use crate::connection::linger::linger;
@@ -45,7 +46,8 @@ impl Connection {
         let is_owed_more = send_rest(&self.shard, &self.client, &self.link).await
             || self.transport.must_answer_close();
         let outbox = self.link.outbox.take();
-        if matches!(end, DisconnectCause::Lost) && !is_owed_more {
+        if !is_owed_more && (matches!(end, DisconnectCause::Lost) || self.may_close(&end, &outbox))
+        {
             return;
         }
         let last = leaving(&outbox, self.transport.begun(&outbox));
@@ -53,5 +55,15 @@ impl Connection {
         let (stream, last) = self.transport.into_last(last);
         // Boxed, so that a connection does not need this space before its end.
         Box::pin(linger(&self.shard, stream, last)).await;
+    }
+
+    /// Whether nothing is left to do before the socket is closed: the client has sent DISCONNECT and nothing behind it,
+    /// and has got everything. A client that sends more then breaks [MQTT-3.14.4-2], and its connection is reset
+    /// (ADR 0132).
+    fn may_close(&self, end: &DisconnectCause, outbox: &Outbox) -> bool {
+        matches!(end, DisconnectCause::Left(_))
+            && outbox.is_empty()
+            && self.input.is_empty()
+            && self.transport.is_plain()
     }
 }
