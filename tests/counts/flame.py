@@ -1,4 +1,4 @@
-"""Flame graph of a callgrind profile: `python -m tests.counts.flame PROFILE TITLE >graph.svg`.
+"""Flame graph of a callgrind profile: `python -m tests.counts.flame PROFILE TITLE [ROOT] >SVG`.
 
 Callgrind counts calls between two functions, not whole stacks: what a function with several
 callers calls is drawn below each of them, in proportion to the instructions that each one causes.
@@ -117,9 +117,10 @@ def draw(title: str, drawn: list[Box]) -> str:
 
 
 def main() -> None:
-    """Prints the graph of the profile that the first argument names."""
-    functions = read(pathlib.Path(sys.argv[1]).read_text())
-    print(draw(sys.argv[2], list(boxes(functions, (ROOT,), 0, 1))))
+    """Prints the graph of the profile that the first argument names, from one function on."""
+    profile, title, *root = sys.argv[1:]
+    functions = read(pathlib.Path(profile).read_text())
+    print(draw(title, list(boxes(functions, (root[0] if root else ROOT,), 0, 1))))
 
 
 if __name__ == "__main__":
