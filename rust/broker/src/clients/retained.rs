@@ -1,6 +1,6 @@
 //! Retained messages, and the progress of replaying them to a new subscription.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -72,17 +72,32 @@ impl Replays {
         self.free_if_empty();
     }
 
-    /// Adds `replay`. Each subscription has at most one: a repeated SUBSCRIBE starts it again.
-    pub(crate) fn push(&mut self, replay: Replay) {
+    /// Adds the replays of a SUBSCRIBE. Each subscription has at most one: a repeated one starts again.
+    pub(crate) fn extend(&mut self, added: Vec<Replay>) {
+        if added.is_empty() {
+            return;
+        }
         let replays = self.0.get_or_insert_default();
-        replays.retain(|other| !other.is_same_as(&replay));
-        replays.push_back(replay);
+        let mut filters = HashSet::with_capacity(added.len());
+        // The last of equal filters stays, where it is.
+        let is_last: Vec<bool> = added
+            .iter()
+            .rev()
+            .map(|replay| filters.insert(&replay.filter))
+            .collect();
+        replays.retain(|waiting| !filters.contains(&waiting.filter));
+        let kept = added.into_iter().zip(is_last.into_iter().rev());
+        replays.extend(kept.filter_map(|(replay, is_last)| is_last.then_some(replay)));
     }
 
-    /// Removes the replay of this subscription.
-    pub(crate) fn remove(&mut self, filter: &SubscriptionFilter) {
+    /// Removes the replays of these subscriptions; shared subscriptions have none.
+    pub(crate) fn remove<'f>(&mut self, ended: impl Iterator<Item = &'f SubscriptionFilter>) {
         if let Some(replays) = &mut self.0 {
-            replays.retain(|replay| !replay.is_of(filter));
+            let ended: HashSet<&TopicFilter> = ended
+                .filter(|filter| !filter.is_shared())
+                .map(SubscriptionFilter::filter)
+                .collect();
+            replays.retain(|waiting| !ended.contains(&waiting.filter));
         }
         self.free_if_empty();
     }
@@ -123,15 +138,5 @@ impl Replay {
             walk: ReplayPosition::Next(None),
             found: VecDeque::new(),
         }
-    }
-
-    /// Whether it is the replay of this subscription; shared subscriptions have none.
-    pub(crate) fn is_of(&self, filter: &SubscriptionFilter) -> bool {
-        !filter.is_shared() && self.filter == *filter.filter()
-    }
-
-    /// Whether `other` is a replay of the same subscription.
-    fn is_same_as(&self, other: &Self) -> bool {
-        self.filter == other.filter
     }
 }

@@ -200,20 +200,16 @@ fn complete_subscribe(
     let mut session = client.session.borrow_mut();
     let suback = session.complete_subscribe(request, why);
     let Some(link) = client.link() else { return };
-    let mut waiting = link.replays.borrow_mut();
-    for replay in wanted.iter().map(|entry| Replay::new(entry, suback)) {
-        waiting.push(replay);
-    }
+    let wanted = wanted.iter().map(|entry| Replay::new(entry, suback));
+    link.replays.borrow_mut().extend(wanted.collect());
 }
 
 /// One commit for the packet, then UNSUBACK.
 pub(crate) fn unsubscribe(shard: &Rc<Shard>, client: &Rc<Client>, mut request: UnsubscribeRequest) {
     let why = refuse_unsubscribes(shard, client, &mut request);
     ignore_repeated(&mut request);
-    let changes: Vec<Change<'_>> = request
-        .entries
-        .iter()
-        .filter(|entry| entry.exists)
+    let ended = || request.entries.iter().filter(|entry| entry.exists);
+    let changes: Vec<Change<'_>> = ended()
         .map(|entry| Change::Unsubscribe {
             filter: &entry.filter,
         })
@@ -221,11 +217,12 @@ pub(crate) fn unsubscribe(shard: &Rc<Shard>, client: &Rc<Client>, mut request: U
     if !changes.is_empty() {
         shard.engine.directory.commit(client.subscriber, &changes);
     }
-    for entry in request.entries.iter().filter(|entry| entry.exists) {
+    if let Some(link) = client.link() {
+        let filters = ended().map(|entry| &entry.filter);
+        link.replays.borrow_mut().remove(filters);
+    }
+    for entry in ended() {
         session_records::unsubscribed(shard, client, &entry.filter);
-        if let Some(link) = client.link() {
-            link.replays.borrow_mut().remove(&entry.filter);
-        }
         notify_subscription(
             shard,
             client,

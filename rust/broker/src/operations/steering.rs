@@ -1,5 +1,6 @@
 //! Changes of a client by operators: its connection, its session, its subscriptions.
 
+use std::iter;
 use std::rc::Rc;
 
 use mqttcore_codec::ReasonCode;
@@ -186,7 +187,7 @@ fn unsubscribe(shard: &Rc<Shard>, client: &Rc<Client>, filter: &SubscriptionFilt
     shard.engine.directory.commit(client.subscriber, &[change]);
     session_records::unsubscribed(shard, client, filter);
     if let Some(link) = client.link() {
-        link.replays.borrow_mut().remove(filter);
+        link.replays.borrow_mut().remove(iter::once(filter));
     }
     lifecycle::confirm(shard, client);
     notify_subscription(shard, client, EventKind::Unsubscribed, filter.as_str());

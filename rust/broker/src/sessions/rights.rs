@@ -70,9 +70,9 @@ pub(crate) fn end_subscriptions(
     for filter in lost {
         session_records::unsubscribed(shard, client, filter);
         client.session.borrow_mut().revoke(filter);
-        if let Some(link) = client.link() {
-            link.replays.borrow_mut().remove(filter);
-        }
+    }
+    if let Some(link) = client.link() {
+        link.replays.borrow_mut().remove(lost.iter());
     }
     let may_have = (!lost.is_empty()).then(|| may_receive(client));
     client.session.borrow_mut().keep_queued(|message| {

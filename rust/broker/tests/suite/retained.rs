@@ -326,6 +326,20 @@ fn several_filters_of_one_client_are_all_replayed() {
     client.ping();
 }
 
+#[test]
+fn equal_filters_of_one_packet_are_replayed_once() {
+    let broker = start(config());
+    retain(&broker, 0..200, "x");
+    let mut client = v5("reader").connect(&broker);
+
+    client.send_subscribe(&["kept/7", "kept/+", "kept/7", "kept/+"], QoS::AtMostOnce);
+
+    assert!(matches!(client.receive(), Received::SubAck(..)));
+    let numbers = take_numbers(&mut client, 201);
+    assert_eq!(numbers.iter().filter(|number| **number == 7).count(), 2);
+    client.ping();
+}
+
 /// [MQTT-3.10.4-2] Nothing new is put behind UNSUBACK.
 #[test]
 fn mqtt_3_10_4_2_a_replay_ends_with_its_subscription() {
