@@ -154,7 +154,7 @@ async fn listeners(
     ApiQuery(_): ApiQuery<NoQuery>,
 ) -> Result<Json<Listeners>, Problem> {
     let config = state.broker.config()?;
-    let bound = state.broker.listeners().await?;
+    let bound = state.broker.listeners()?;
     let is_admin = identity.has(Scope::Admin);
     let listeners = config.listeners.iter().map(|listener| {
         let status = bound.iter().find(|bound| *bound.name == *listener.name);
@@ -165,8 +165,8 @@ async fn listeners(
     }))
 }
 
-async fn set_paused(state: &ApiState, name: &str, is_paused: bool) -> Result<StatusCode, Problem> {
-    if state.broker.pause_listener(name, is_paused).await? {
+fn set_paused(state: &ApiState, name: &str, is_paused: bool) -> Result<StatusCode, Problem> {
+    if state.broker.pause_listener(name, is_paused)? {
         return Ok(StatusCode::NO_CONTENT);
     }
     let problem = Problem::not_found(format!("there is no listener named {name:?}"));
@@ -182,7 +182,7 @@ async fn pause(
     ApiPath(name): ApiPath<String>,
     ApiQuery(_): ApiQuery<NoQuery>,
 ) -> Result<StatusCode, Problem> {
-    set_paused(&state, &name, true).await
+    set_paused(&state, &name, true)
 }
 
 /// Ends the pause of a listener.
@@ -194,7 +194,7 @@ async fn resume(
     ApiPath(name): ApiPath<String>,
     ApiQuery(_): ApiQuery<NoQuery>,
 ) -> Result<StatusCode, Problem> {
-    set_paused(&state, &name, false).await
+    set_paused(&state, &name, false)
 }
 
 /// A stream of rows.
