@@ -312,6 +312,13 @@ fn the_overview_has_figures_and_the_guarantees() {
         (&json!("none"), &json!([]))
     );
     assert!(found["dropped"]["queue_full"].is_u64() && found["refused"]["no_room"].is_u64());
+    let store = &found["store"];
+    assert!(
+        store["log_bytes"].as_u64() >= store["live_bytes"].as_u64(),
+        "{store}"
+    );
+    assert!(store["sync_p50_us"].as_u64() <= store["sync_p99_us"].as_u64());
+    assert!(store["sync_p99_us"].is_u64());
     assert!(
         found["durability"]
             .as_str()
