@@ -135,7 +135,7 @@ def metrics() -> Iterator[tuple[str, ...]]:
     )
     for name, kind, meaning, values in family.findall(text):
         suffix = {"Counter": "_total", "Info": "_info"}.get(kind, "")
-        label = re.match(r'By(?:Listener)?\("(\w+)"', values)
+        label = re.match(r'(?:By(?:Listener)?|DropsByQos)\("(\w+)"', values)
         several = re.match(r"(?:Each|Durations)\(&\[([^]]+)\]", values)
         texts = ", ".join(f"`{text}`" for text in re.findall(r'(?:part|less)\("(\w+)"', values))
         labels = several[1].replace('"', "`") if several else ""
@@ -146,6 +146,8 @@ def metrics() -> Iterator[tuple[str, ...]]:
                 for texts in zip(*actions, strict=True)
             )
             labels = f"`listener`, `limit`: {limits}, `action`: {acts}"
+        if values.startswith("DropsByQos("):
+            labels += ", `qos`"
         if re.match(r"(?:One)?ByListener\(", values):
             labels = f"`listener`, {labels}" if label else "`listener`"
         yield f"`{name}{suffix}`", kind.lower(), labels, meaning

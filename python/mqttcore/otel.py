@@ -110,6 +110,7 @@ GAUGES: Final = frozenset(
         "subscriptions",
         "waiting_bytes",
         "waiting_packets",
+        "wildcard_subscriptions",
     }
 )
 """Figures that are gauges, as in `/metrics`."""

@@ -117,6 +117,10 @@ def test_recent_events_are_listed(
     assert (rows[0][4:6], rows[0][-1]) == (["-", "1"], "DISCONNECT")  # sent, or missing
     assert json.loads(listed("--json").out)["items"][1]["topic"] == "road/+"
     assert "there are older events" in listed("--limit", 1).error
+    chosen = json.loads(listed("--event", "subscribed,denied", "--json").out)
+    assert [item["event"] for item in chosen["items"]] == ["subscribed"]
+    unknown = listed("--event", "subscribe")
+    assert (unknown.status != 0, 'did you mean "subscribed"?' in unknown.error) == (True, True)
 
 
 def test_events_of_another_topic_are_left_out(explain: Ask) -> None:

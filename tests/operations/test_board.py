@@ -21,7 +21,7 @@ def families() -> dict[str, set[str]]:
     text = (ROOT / "rust/http/src/metrics/families.rs").read_text()
     declared = re.findall(
         r'^    family\("(\w+)", (\w+), "[^"]+",\s*'
-        r'(?:(?:By|(ByListener))\("(\w+)"|(OneByListener)|(LimitsByListener)|Each\(&\[([^]]+)\]|\w+)',
+        r'(?:(?:By|(ByListener)|(DropsByQos))\("(\w+)"|(OneByListener)|(LimitsByListener)|Each\(&\[([^]]+)\]|\w+)',
         text,
         re.MULTILINE,
     )
@@ -30,8 +30,9 @@ def families() -> dict[str, set[str]]:
             *re.findall(r"\w+", f"{by} {each}"),
             *(["listener"] if both or one or limits else []),
             *(["limit", "action"] if limits else []),
+            *(["qos"] if drops else []),
         }
-        for name, kind, both, by, one, limits, each in declared
+        for name, kind, both, drops, by, one, limits, each in declared
     }
 
 

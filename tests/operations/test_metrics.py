@@ -410,6 +410,7 @@ MOVERS: dict[str, Mover] = {
     "mqttcore_sessions_ended": expiry,
     "mqttcore_subscriptions": traffic,
     "mqttcore_shared_subscriptions": traffic,
+    "mqttcore_wildcard_subscriptions": traffic,
     "mqttcore_directory_nodes": traffic,
     "mqttcore_directory_retired_bytes": traffic,
     "mqttcore_packets": traffic,
@@ -432,6 +433,8 @@ MOVERS: dict[str, Mover] = {
     "mqttcore_memory_used_bytes": traffic,
     "mqttcore_shard_turn_age_seconds": traffic,
     "mqttcore_store_records": traffic,
+    "mqttcore_store_groups": traffic,
+    "mqttcore_store_written_bytes": traffic,
     "mqttcore_store_syncs": traffic,
     "mqttcore_store_sync_seconds": traffic,
     "mqttcore_store_queues_ratio": stored_queue,
@@ -474,12 +477,12 @@ UNMOVED: dict[str, str] = {
     "mqttcore_mailbox_messages": "a busy shard: rust/http/tests/suite/operations.rs",
     "mqttcore_panics": "a fault: rust/broker/tests/suite/aftermath.rs",
     "mqttcore_stream_rows_refused": "64 MiB: tests/streams/test_broker.py",
-    "mqttcore_http_connections_refused": "129 connections: rust/http/tests/suite/endpoint.rs",
-    "mqttcore_kafka_waiting_bytes": "a cluster: rust/streams/tests/suite/kafka.rs",
-    "mqttcore_kafka_records": "a cluster: rust/streams/tests/suite/kafka.rs",
     "mqttcore_stream_tier_uploaded_bytes": "object storage: tests/streams/test_tier.py",
     "mqttcore_stream_tier_waiting_files": "object storage: tests/streams/test_tier.py",
     "mqttcore_stream_tier_failing": "object storage: tests/streams/test_tier.py",
+    "mqttcore_http_connections_refused": "129 connections: rust/http/tests/suite/endpoint.rs",
+    "mqttcore_kafka_waiting_bytes": "a cluster: rust/streams/tests/suite/kafka.rs",
+    "mqttcore_kafka_records": "a cluster: rust/streams/tests/suite/kafka.rs",
     "mqttcore_store_log_bytes": "a full segment",
     "mqttcore_store_live_bytes": "a full segment",
     "mqttcore_store_segments": "a full segment",
@@ -576,6 +579,16 @@ def test_messages_on_chosen_topics_are_counted_by_name() -> None:
     assert counts(before, "mqttcore_topic_messages") == {"temperatures": 0, "plant": 0, "quiet": 0}
     assert counts(after, "mqttcore_topic_messages") == {"temperatures": 1, "plant": 2, "quiet": 0}
     assert counts(after, "mqttcore_topic_bytes") == {"temperatures": 5, "plant": 8, "quiet": 0}
+
+
+def test_drops_have_the_qos_of_the_delivery_and_bytes_the_transport() -> None:
+    _, after = pages(full_queue)
+
+    def moved(family: str) -> set[tuple[str, ...]]:
+        return {name[1:] for name, value in values(after, family).items() if value}
+
+    assert moved("mqttcore_messages_dropped") == {("queue_full", "1")}
+    assert moved("mqttcore_bytes") == {("in", "tcp"), ("out", "tcp")}
 
 
 def test_open_metrics_name_no_consumers_and_no_queries() -> None:

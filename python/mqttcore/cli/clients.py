@@ -221,6 +221,7 @@ def facts(client: Json) -> list[tuple[str, object]]:
     """The fields of a client in words."""
     connected = age(client["connected_at_ms"])
     heard, expires = age(client["last_packet_ms"]), expiry(client["session_expiry_s"])
+    created = client["session_created_ms"]
     return [
         ("client", client["client_id"]),
         ("user", client["username"]),
@@ -236,6 +237,7 @@ def facts(client: Json) -> list[tuple[str, object]]:
         ("queued", queued(client["queue"])),
         ("in flight", f"{client['inflight']['out']} out, {client['inflight']['in']} in"),
         *(("dropped", f"{count}: {why}") for why, count in client["dropped"].items()),
+        *([("session", f"created {age(created)} ago")] if created else []),
         *([("taken over", f"{client['takeovers']} times")] if client["takeovers"] else []),
         ("backlog", f"{client['backlog_bytes']} bytes"),
         *traffic(client),

@@ -29,6 +29,11 @@ def event_options(made: argparse.ArgumentParser) -> None:
         help="events of this topic, of filters that match it, and those without a topic",
     )
     made.add_argument(
+        "--event",
+        metavar="KINDS",
+        help="only events of these kinds, separated by commas, such as denied,auth_failed",
+    )
+    made.add_argument(
         "--since", type=natural, metavar="SECONDS", help="only events of the last SECONDS"
     )
     made.add_argument(
@@ -46,6 +51,7 @@ def print_events(api: Api, options: argparse.Namespace) -> int:
         "client": options.client,
         "topic": options.topic,
         "since_s": options.since,
+        "events": options.event,
         "limit": options.limit,
     }
     found = api.get("/explain/delivery", query)

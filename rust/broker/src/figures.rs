@@ -16,6 +16,8 @@ pub(crate) fn stats(engine: &Arc<EngineState>) -> Stats {
     let mut stats = Stats::default();
     for metrics in &engine.metrics {
         stats.add(metrics);
+        stats.bytes_received += metrics.tallies.bytes_received.sum();
+        stats.bytes_sent += metrics.tallies.bytes_sent.sum();
         stats.packets_received += metrics.tallies.packets_received.sum();
         stats.packets_sent += metrics.tallies.packets_sent.sum();
         stats.messages_received += metrics.tallies.messages_received.sum();
@@ -26,6 +28,7 @@ pub(crate) fn stats(engine: &Arc<EngineState>) -> Stats {
     let directory = engine.directory.stats();
     stats.subscriptions = directory.subscriptions as u64;
     stats.shared_subscriptions = directory.shared_subscriptions as u64;
+    stats.wildcard_subscriptions = directory.wildcard_subscriptions as u64;
     stats.directory_nodes = directory.nodes as u64;
     stats.directory_retired_bytes = directory.retired_bytes as u64;
     stats.directory_garbage_waits = directory.garbage_waits;
@@ -98,10 +101,10 @@ pub(crate) fn all(engine: &Arc<EngineState>) -> Vec<(String, u64)> {
     figures.chain(refusals).chain(store).collect()
 }
 
-/// Counts by packet type and by reason, of all shards.
+/// Counts by packet type, transport, QoS and reason, of all shards.
 pub(crate) fn tallies(engine: &EngineState) -> Tallies {
     let shards = engine.metrics.iter().map(|metrics| &metrics.tallies);
-    Tallies::sum(&shards.collect::<Vec<_>>())
+    Tallies::sum(&shards.collect::<Vec<_>>(), metrics::drops(&engine.metrics))
 }
 
 /// Messages received on the topics of each metric of the configuration.

@@ -72,7 +72,7 @@ const RULE = [{ title: 'Rule now', cell: (item) => html`<${Rule} item=${item} />
 
 function Denials() {
   useEffect(() => () => rules.set(new Map()), []);
-  return html`<${EventList} query=${{}} only=${DENIALS} label="Denials" more=${RULE} />`;
+  return html`<${EventList} query=${{ events: DENIALS.join(',') }} only=${DENIALS} label="Denials" more=${RULE} />`;
 }
 
 function Bans() {

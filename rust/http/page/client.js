@@ -54,6 +54,7 @@ function Session({ client, byteRates }) {
     client.transport && ['Transport', `${TRANSPORTS[client.transport]}, ${client.tls ? `TLS ${client.tls.version} with ${client.tls.cipher}` : 'not encrypted'}`],
     ['MQTT', client.version],
     ['Connected since', html`<${Time} ms=${client.connected_at_ms} />`],
+    client.session_created_ms && ['Session since', html`<${Time} ms=${client.session_created_ms} />`],
     client.last_packet_ms && ['Last packet', html`<${Time} ms=${client.last_packet_ms} />`],
     ['Keep Alive', client.keep_alive_s ? duration(client.keep_alive_s) : 'off'],
     ['Clean Start', client.clean_start ? 'yes' : 'no'],

@@ -30,6 +30,7 @@ function Listeners() {
     { title: 'Certificates', class: 'wide', cell: (one) => one.certificates.map((held, at) => html`<${Certificate} key=${at} held=${held} />`) },
     { title: 'Anonymous', class: 'wide', cell: (one) => (one.allow_anonymous ? 'allowed' : 'no') },
     { title: 'Connections', class: 'number', cell: (one) => `${count(one.connections)}${one.max_connections ? ` of ${count(one.max_connections)}` : ''}` },
+    { title: 'Refused', class: 'wide', cell: (one) => Object.entries(one.refused).map(([why, times]) => html`<div key=${why}>${count(times)}: ${why.replaceAll('_', ' ')}</div>`) },
     { title: 'State', cell: (one) => (one.paused ? html`<span class="danger">paused</span>` : 'open') },
     may('admin') && { title: '', cell: (one) => html`<button type="button" class="small" onClick=${() => pause(one)}>${one.paused ? 'Resume' : 'Pause'}</button>` },
   ].filter(Boolean)} />`}`;

@@ -22,6 +22,8 @@ pub enum SessionEvent {
     Dropped {
         /// Why the message is dropped.
         reason: DropReason,
+        /// The QoS of the delivery.
+        qos: QoS,
         /// The engine's key of the delivery.
         key: u64,
         /// The message.

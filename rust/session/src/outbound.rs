@@ -186,10 +186,13 @@ impl Session {
     }
 
     pub(crate) fn drop_message(&mut self, reason: DropReason, outgoing: Outgoing) {
-        let Outgoing { message, key, .. } = outgoing;
+        let Outgoing {
+            message, qos, key, ..
+        } = outgoing;
         self.hold_drop(key);
         self.live.events.push_back(SessionEvent::Dropped {
             reason,
+            qos,
             key,
             message,
         });

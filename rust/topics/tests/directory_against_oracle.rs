@@ -367,7 +367,7 @@ proptest! {
         prop_assert_eq!(pair.audit()?.replace(['{', '|', '}', ' '], ""), "");
         let stats = pair.directory.stats();
         prop_assert_eq!((stats.filters, stats.shared_groups), (0, 0));
-        prop_assert_eq!(stats.shared_subscriptions, 0);
+        prop_assert_eq!((stats.shared_subscriptions, stats.wildcard_subscriptions), (0, 0));
         prop_assert_eq!((stats.nodes, stats.bytes), (0, 0));
     }
 }

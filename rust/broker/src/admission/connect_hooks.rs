@@ -85,7 +85,8 @@ impl Handshake<'_> {
                 Ok(())
             }
             Some(PublishDecision::Drop { .. }) => {
-                self.shard.metrics().dropped_hook.add(1);
+                let qos = will.message.qos();
+                self.shard.metrics().dropped_hook.count(qos);
                 request.will = None;
                 Ok(())
             }

@@ -149,7 +149,8 @@ impl Handshake<'_> {
             let written = written.map_err(|_| {
                 RejectReason::Silent("the client disconnected during authentication")
             })?;
-            metrics.bytes_sent.add(written.raw as u64);
+            let kind = self.transport.kind();
+            metrics.tallies.bytes_sent.add(kind, written.raw);
             outbox.advance(written.payload);
         }
         metrics.tallies.packets_sent.count(PacketType::Auth);

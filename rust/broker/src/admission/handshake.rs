@@ -20,9 +20,7 @@ use crate::admission::arrival::bind_when_checked;
 use crate::admission::connect_hooks::check_will;
 use crate::admission::identify::Identified;
 use crate::admission::opening::{Connected, Opened, connected};
-use crate::admission::rejection::{
-    RejectReason, broken_connect, reject, reject_banned, send_last_bytes,
-};
+use crate::admission::rejection::{RejectReason, broken_connect, reject, reject_banned};
 use crate::clients::connections::ConnectionSlot;
 use crate::clients::outbox::Outbox;
 use crate::clients::traces::TraceDirection;
@@ -30,6 +28,7 @@ use crate::config::Peer;
 use crate::config::hooks::Login;
 use crate::config::listener_policy::ListenerPolicy;
 use crate::config::permissions::CompiledGrant;
+use crate::connection::linger::linger;
 use crate::connection::proxy_header::ProxiedCertificate;
 use crate::connection::socket::{CONTROL_FRAMES_BEFORE_CONNACK, ReadEnd};
 use crate::connection::tls::TLS_BYTES;
@@ -137,7 +136,7 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
             let reply = reject(&shard, peer, listener, &rejection);
             // Drop it before the wait for the client: it may hold a password.
             drop(rejection);
-            Box::pin(send_last_bytes(&shard, transport, reply)).await;
+            Box::pin(linger(&shard, transport, reply)).await;
         }
     }
 }
@@ -308,7 +307,8 @@ impl Handshake<'_> {
             ReadEnd::Fault(fault) => RejectReason::Unframed(fault),
             ReadEnd::Flood => flood(),
         })?;
-        self.shard.metrics().bytes_received.add(input.raw as u64);
+        let tallies = &self.shard.metrics().tallies;
+        tallies.bytes_received.add(self.transport.kind(), input.raw);
         self.control_frames = self.control_frames.saturating_add(input.control_frames);
         if self.control_frames > CONTROL_FRAMES_BEFORE_CONNACK {
             return Err(flood());
@@ -323,7 +323,8 @@ impl Handshake<'_> {
         if self.transport.has_output()
             && let Poll::Ready(Ok(written)) = self.transport.poll_write(cx, &Outbox::default())
         {
-            self.shard.metrics().bytes_sent.add(written.raw as u64);
+            let tallies = &self.shard.metrics().tallies;
+            tallies.bytes_sent.add(self.transport.kind(), written.raw);
         }
     }
 }

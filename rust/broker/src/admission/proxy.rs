@@ -10,6 +10,7 @@ use crate::admission::rejection::RejectReason;
 use crate::config::Peer;
 use crate::config::listener_policy::ListenerPolicy;
 use crate::connection::proxy_header::{InvalidProxyHeader, ProxyHeader};
+use crate::runtime::tallies::TransportKind;
 use crate::shard::Shard;
 
 /// Reads the PROXY header, for a listener behind proxies. Bytes after it stay in the socket.
@@ -58,7 +59,8 @@ async fn receive(shard: &Shard, tcp: &mut TcpStream) -> Result<ProxyHeader, Reje
         let parsed = ProxyHeader::parse(&bytes).map_err(RejectReason::Proxy)?;
         let len = parsed.as_ref().map_or(bytes.len(), |(_, len)| *len);
         discard(tcp, len - before).await.map_err(closed)?;
-        shard.metrics().bytes_received.add((len - before) as u64);
+        let tallies = &shard.metrics().tallies;
+        tallies.bytes_received.add(TransportKind::Tcp, len - before);
         if let Some((header, _)) = parsed {
             return Ok(header);
         }

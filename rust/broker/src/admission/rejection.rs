@@ -18,7 +18,7 @@ use crate::config::plugin_event::{EventKind, PluginEvent};
 use crate::connection::linger::linger;
 use crate::connection::proxy_header::{InvalidProxyHeader, ProxyHeader};
 use crate::connection::socket::FramingError;
-use crate::connection::transport::{MovingTransport, Transport};
+use crate::connection::transport::MovingTransport;
 use crate::connection::websocket;
 use crate::runtime::log::{Escaped, LogCategory, LogEntry};
 use crate::runtime::metrics::RefusalCounters;
@@ -288,10 +288,7 @@ fn reason_text(denied: &RejectedClient) -> String {
 /// A hint if the first bytes of a connection belong to another protocol (abuse A15).
 pub(crate) fn foreign_protocol(bytes: &[u8], policy: &ListenerPolicy) -> Option<&'static str> {
     let is_connect = |level: &[u8]| {
-        bytes.first() == Some(&0x10)
-            && bytes
-                .windows(level.len())
-                .any(|send_last_bytes| send_last_bytes == level)
+        bytes.first() == Some(&0x10) && bytes.windows(level.len()).any(|window| window == level)
     };
     let begins = |words: &[&str]| words.iter().any(|word| bytes.starts_with(word.as_bytes()));
     if bytes.starts_with(&[0x16, 0x03]) {
@@ -362,7 +359,7 @@ pub(crate) fn reject_on_shard(
     let own = Rc::clone(shard);
     let task = async move {
         if let Ok(transport) = transport.arrive() {
-            send_last_bytes(&own, transport, reply).await;
+            linger(&own, transport, reply).await;
         }
     };
     let task = guarded(Rc::clone(shard), CONNECTION, task, |_| {});
@@ -370,10 +367,4 @@ pub(crate) fn reject_on_shard(
         task.await;
         drop(slot);
     });
-}
-
-/// Sends the last bytes of a connection and ends it.
-pub(crate) async fn send_last_bytes(shard: &Rc<Shard>, transport: Transport, reply: Vec<u8>) {
-    let (stream, last) = transport.into_last(reply);
-    linger(shard, stream, last).await;
 }

@@ -17,6 +17,7 @@ use crate::config::listener_policy::ListenerPolicy;
 use crate::connection::socket::{ReadEnd, Socket, receive_raw};
 use crate::connection::tls::TlsStream;
 use crate::runtime::log::LogCategory;
+use crate::runtime::tallies::TransportKind;
 use crate::shard::Shard;
 
 /// Maximum bytes of a client's handshake; a chain of certificates has some thousands.
@@ -77,7 +78,8 @@ async fn receive(shard: &Shard, tcp: &mut TcpStream) -> Result<Vec<u8>, RejectRe
     let received = receive_raw(tcp, &mut bytes).await;
     let len = received
         .map_err(|_: ReadEnd| RejectReason::Silent("closed before the end of the TLS handshake"))?;
-    shard.metrics().bytes_received.add(len as u64);
+    let tallies = &shard.metrics().tallies;
+    tallies.bytes_received.add(TransportKind::Tls, len);
     Ok(bytes)
 }
 
@@ -123,7 +125,8 @@ async fn step(
 async fn flush(shard: &Shard, stream: &mut TlsStream) -> Result<(), RejectReason> {
     let sent = std::future::poll_fn(|cx| stream.poll_flush(cx)).await;
     let sent = sent.map_err(|_| RejectReason::Silent("closed during the TLS handshake"))?;
-    shard.metrics().bytes_sent.add(sent as u64);
+    let tallies = &shard.metrics().tallies;
+    tallies.bytes_sent.add(TransportKind::Tls, sent);
     Ok(())
 }
 

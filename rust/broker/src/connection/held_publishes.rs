@@ -351,7 +351,7 @@ fn apply(
         PublishDecision::Publish => return Ok(Some(message.clone())),
         PublishDecision::Replace(changed, _) => return Ok(Some(charged(shard, client, changed))),
         PublishDecision::Drop { reason } => {
-            shard.metrics().dropped_hook.add(1);
+            shard.metrics().dropped_hook.count(message.qos());
             acknowledge(shard, client, (message, packet_id), reason);
             return Ok(None);
         }

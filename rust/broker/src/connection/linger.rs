@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::connection::socket::Socket;
+use crate::connection::transport::Transport;
 use crate::shard::Shard;
 
 /// Time that a client has to read its last bytes and close.
@@ -23,10 +23,12 @@ const DISCARDED: usize = 1 << 20;
 ///
 /// If the broker closed at once with unread bytes of the client, the kernel would reset the connection and the client
 /// would not get the reason.
-pub(crate) async fn linger(shard: &Rc<Shard>, mut stream: Socket, last_bytes: Vec<u8>) {
+pub(crate) async fn linger(shard: &Rc<Shard>, transport: Transport, last_bytes: Vec<u8>) {
+    let kind = transport.kind();
+    let (mut stream, last_bytes) = transport.into_last(last_bytes);
     let end = async {
         let sent = stream.write_all(&last_bytes).await?;
-        shard.metrics().bytes_sent.add(sent as u64);
+        shard.metrics().tallies.bytes_sent.add(kind, sent);
         stream.shutdown().await?;
         discard(stream.tcp_mut()).await
     };

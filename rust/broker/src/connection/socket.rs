@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 use tungstenite::protocol::frame::coding::CloseCode;
 
 use crate::connection::tls::{TLS_BYTES, TlsSession, TlsStream};
+use crate::runtime::tallies::TransportKind;
 
 /// Maximum number of control frames of a client before CONNACK.
 pub(crate) const CONTROL_FRAMES_BEFORE_CONNACK: u32 = 100;
@@ -93,6 +94,14 @@ impl Socket {
         match self {
             Self::Plain(_) => 0,
             Self::Tls(_) => TLS_BYTES,
+        }
+    }
+
+    /// What it is, for counts of bytes.
+    pub(crate) fn kind(&self) -> TransportKind {
+        match self {
+            Self::Plain(_) => TransportKind::Tcp,
+            Self::Tls(_) => TransportKind::Tls,
         }
     }
 

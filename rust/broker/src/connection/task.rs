@@ -334,7 +334,8 @@ impl Connection {
             Poll::Ready(Ok(read)) => read,
         };
         *budget = budget.saturating_sub(read.cost());
-        self.shard.metrics().bytes_received.add(read.raw as u64);
+        let tallies = &self.shard.metrics().tallies;
+        tallies.bytes_received.add(self.transport.kind(), read.raw);
         if let Some(throttle) = &mut self.throttle {
             throttle.spend_bytes(self.shard.now(), read.raw);
         }
@@ -422,7 +423,8 @@ impl Connection {
                     Poll::Pending => break,
                 }
             };
-            self.shard.metrics().bytes_sent.add(written.raw as u64);
+            let tallies = &self.shard.metrics().tallies;
+            tallies.bytes_sent.add(self.transport.kind(), written.raw);
             if let Some(outbox) = self.link.outbox.borrow_mut().get_mut() {
                 outbox.advance(written.payload);
             }

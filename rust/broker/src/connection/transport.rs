@@ -12,6 +12,7 @@ use crate::clients::channel::Channel;
 use crate::clients::outbox::Outbox;
 use crate::connection::socket::{DetachedSocket, ReadBytes, ReadEnd, Socket, WrittenBytes};
 use crate::connection::websocket::{Framing, WebSocket};
+use crate::runtime::tallies::TransportKind;
 
 /// A transport on the shard that reads and writes it.
 pub(crate) enum Transport {
@@ -112,13 +113,15 @@ impl Transport {
 
     /// Whether it is a TCP connection without TLS and WebSocket: its end has no message of its own.
     pub(crate) fn is_plain(&self) -> bool {
-        matches!(
-            self,
-            Self::Stream {
-                socket: Socket::Plain(_),
-                ..
-            }
-        )
+        self.kind() == TransportKind::Tcp
+    }
+
+    /// What it is, for counts of bytes.
+    pub(crate) fn kind(&self) -> TransportKind {
+        match self {
+            Self::Stream { socket, .. } => socket.kind(),
+            Self::WebSocket(_) => TransportKind::WebSocket,
+        }
     }
 
     /// What the connection runs over.

@@ -269,7 +269,7 @@ impl DurableLog {
     }
 
     /// Figures by name; times in microseconds where they do not say seconds. Never waits.
-    pub(crate) fn figures(&self) -> [(&'static str, u64); 15] {
+    pub(crate) fn figures(&self) -> [(&'static str, u64); 17] {
         let stats = self.store.stats();
         let log = &stats.log;
         let micros = |share| u64::try_from(log.syncs.quantile(share).as_micros()).unwrap_or(0);
@@ -277,6 +277,8 @@ impl DurableLog {
             ("log_bytes", log.log_bytes),
             ("segments", log.segments),
             ("records", log.records),
+            ("groups", log.groups),
+            ("written_bytes", log.bytes),
             (
                 "records_not_synced",
                 log.last_lsn.saturating_sub(log.durable_lsn),

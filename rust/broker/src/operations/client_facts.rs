@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mqttcore_codec::QoS;
 use mqttcore_session::WillMessage;
@@ -43,6 +44,8 @@ pub struct EventCounts {
     pub dropped: BTreeMap<&'static str, u64>,
     /// How often another connection took its session over.
     pub takeovers: u64,
+    /// Time since its session was created; `None`: that was before the start, or is forgotten.
+    pub session_age: Option<Duration>,
 }
 
 impl EventCounts {
@@ -57,6 +60,9 @@ impl EventCounts {
                     *counts.dropped.entry(why).or_default() += event.count;
                 }
                 RecentKind::Client(EventKind::SessionTakenOver) => counts.takeovers += event.count,
+                RecentKind::Client(EventKind::SessionCreated) if counts.session_age.is_none() => {
+                    counts.session_age = Some(shard.now().duration_since(event.last));
+                }
                 _ => {}
             }
         }

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 
 use mqttcore_tls::{ServerCertificate, TlsServer};
 
-use crate::operations::asking::AskError;
 use crate::runtime::tls_servers::ShownCertificates;
 use crate::service::{BrokerHandle, BrokerStopped};
 
@@ -24,35 +23,31 @@ pub struct ListenerStatus {
 }
 
 impl BrokerHandle {
-    /// The listeners that are bound, by socket.
+    /// The listeners that are bound, by socket. Waits for no shard.
     ///
     /// # Errors
     ///
-    /// [`AskError`]
-    pub async fn listeners(&self) -> Result<Vec<ListenerStatus>, AskError> {
-        let named = self.read(0, |shard| {
-            let policies = shard.listener_policies();
-            let named = policies.iter().map(|policy| {
-                let tls = policy.tls.as_ref().map(|tls| tls.certificates());
-                (Arc::clone(&policy.name), tls.unwrap_or_default())
-            });
-            named.collect::<Vec<_>>()
-        });
-        let named = named.await?;
+    /// [`BrokerStopped`]
+    pub fn listeners(&self) -> Result<Vec<ListenerStatus>, BrokerStopped> {
         let engine = self.engine().ok_or(BrokerStopped)?;
+        let shown = engine.tls_servers.shown();
+        let certificates = |name: &Arc<str>| {
+            let own = shown
+                .iter()
+                .find(|shown| !shown.is_service && shown.name == *name);
+            own.map_or_else(Vec::new, |shown| shown.certificates.clone())
+        };
         let counts = engine.connections.by_listener().into_iter();
         let counts = counts.chain(std::iter::repeat(0));
-        let all = named.into_iter().zip(counts).zip(&engine.paused);
+        let all = engine.listeners.iter().zip(counts).zip(&engine.paused);
         Ok(all
-            .map(
-                |(((name, certificates), connections), paused)| ListenerStatus {
-                    name,
-                    connections,
-                    // ORDERING: nothing else is read because of it.
-                    is_paused: paused.load(Ordering::Relaxed),
-                    certificates,
-                },
-            )
+            .map(|((name, connections), paused)| ListenerStatus {
+                name: Arc::clone(name),
+                connections,
+                // ORDERING: nothing else is read because of it.
+                is_paused: paused.load(Ordering::Relaxed),
+                certificates: certificates(name),
+            })
             .collect())
     }
 
@@ -71,18 +66,17 @@ impl BrokerHandle {
     }
 
     /// Has a listener refuse new connections, or accept them again; its connections stay. Returns false if there is no
-    /// listener with this name. A restart ends the pause.
+    /// listener with this name. A restart ends the pause. Waits for no shard.
     ///
     /// # Errors
     ///
-    /// [`AskError`]
-    pub async fn pause_listener(&self, name: &str, is_paused: bool) -> Result<bool, AskError> {
-        let listeners = self.listeners().await?;
-        let is_named = |listener: &ListenerStatus| *listener.name == *name;
-        let Some(index) = listeners.iter().position(is_named) else {
+    /// [`BrokerStopped`]
+    pub fn pause_listener(&self, name: &str, is_paused: bool) -> Result<bool, BrokerStopped> {
+        let engine = self.engine().ok_or(BrokerStopped)?;
+        let mut listeners = engine.listeners.iter();
+        let Some(index) = listeners.position(|listener| **listener == *name) else {
             return Ok(false);
         };
-        let engine = self.engine().ok_or(BrokerStopped)?;
         // ORDERING: as above.
         engine.paused[index].store(is_paused, Ordering::Relaxed);
         Ok(true)

@@ -1,7 +1,7 @@
 //! Publishes messages of the broker itself, for the embedding program and for operators.
 
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mqttcore_codec::{Properties, PropertiesBuf, QoS};
 use mqttcore_session::{Message, MessageError, ServerLimits};
@@ -45,6 +45,9 @@ pub enum PublishError {
 
 /// Messages that a shard publishes for one job; it serves other clients between jobs.
 const MESSAGES_A_JOB: usize = 32;
+
+/// Time since the last turn of a shard from which on another one publishes; turns are recorded ten times a second.
+const LATE_AFTER: Duration = Duration::from_secs(1);
 
 /// A message for [`BrokerHandle::publish_many`].
 #[derive(Clone, Debug)]
@@ -135,8 +138,8 @@ impl BrokerHandle {
             Ok(message) => message,
             Err(error) => return Ok(Err(error)),
         };
-        self.change(0, move |shard, answer| publish(shard, message, answer))
-            .await
+        let change = move |shard: &Rc<Shard>, answer| publish(shard, message, answer);
+        self.change(self.publishing_shard(), change).await
     }
 
     /// Publishes messages in their order, each as [`publish`](Self::publish) does. Returns for each one how many
@@ -158,10 +161,13 @@ impl BrokerHandle {
         // Where a full queue refuses messages, each one meets the queues as those before it have left them.
         let may_refuse = config.may_refuse_when_full();
         let at_once = if may_refuse { 1 } else { MESSAGES_A_JOB };
+        let shard = self.publishing_shard();
         let mut outcomes = Vec::with_capacity(made.len());
         for part in made.chunks(at_once) {
             let (part, count) = (part.to_vec(), part.len());
-            let published = self.change(0, move |shard, answer| publish_all(shard, part, answer));
+            let published = self.change(shard, move |shard, answer| {
+                publish_all(shard, part, answer);
+            });
             let published = published.await;
             if may_refuse {
                 self.await_deliveries().await;
@@ -178,6 +184,15 @@ impl BrokerHandle {
         }
         outcomes.resize(made.len(), Err(Unpublished::NotSent));
         Ok(outcomes)
+    }
+
+    /// The shard that publishes messages of the broker itself: the first one, unless it has not turned for a while and
+    /// another one has.
+    fn publishing_shard(&self) -> usize {
+        let engine = self.engine();
+        let turns = engine.map(|engine| engine.last_turns.ages(Instant::now()));
+        let turned = turns.and_then(|ages| ages.iter().position(|age| *age < LATE_AFTER));
+        turned.unwrap_or(0)
     }
 
     /// Waits until the shards have handled the deliveries that were sent to them before.

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use crate::clients::client::Client;
 use crate::clients::target::{ShardTargets, Target};
-use crate::routing::drops::{DropCause, count_late_drop, drop_message};
+use crate::routing::drops::{DropCause, Dropped, count_late_drop, drop_message};
 use crate::routing::{fill, group, memory, message_hooks, session_records};
 use crate::shard::{Shard, ShardMessage};
 
@@ -123,7 +123,8 @@ fn deliver_to(shard: &Rc<Shard>, live: &LiveMessage<'_>, mut target: Target) {
             }
             (Ok(None), _) => return,
             (Err(target), Some(client)) => {
-                return drop_message(shard, &client, message, target.key, reason);
+                let dropped = Dropped::unseen(shard, message, target.qos, target.key);
+                return drop_message(shard, &client, dropped, reason);
             }
             (Err(target), None) => return count_late_drop(shard, message, &target),
         };
@@ -156,8 +157,10 @@ pub(crate) fn deliver(
     message: &Message,
     delivery: Delivery<'_>,
 ) {
+    let (qos, key) = (delivery.qos, delivery.key);
     if let Some(reason) = offer(shard, client, message, delivery) {
-        drop_message(shard, client, message, delivery.key, reason);
+        let dropped = Dropped::unseen(shard, message, qos, key);
+        drop_message(shard, client, dropped, reason);
     }
 }
 
@@ -291,9 +294,14 @@ pub(crate) fn handle_message_event(shard: &Rc<Shard>, client: &Rc<Client>, event
     match event {
         SessionEvent::Dropped {
             reason,
-            message,
+            qos,
             key,
-        } => drop_message(shard, client, &message, key, DropCause::Session(reason)),
+            message,
+        } => {
+            let message = &message;
+            let dropped = Dropped { message, qos, key };
+            drop_message(shard, client, dropped, DropCause::Session(reason));
+        }
         SessionEvent::Overflowed => {
             if let Some(link) = client.link() {
                 link.close(Cause::Administrative, ReasonCode::QUOTA_EXCEEDED);

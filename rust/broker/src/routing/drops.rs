@@ -11,7 +11,7 @@ use crate::config::plugin_event::EventKind;
 use crate::routing::memory::{self, Shortage};
 use crate::routing::session_records;
 use crate::runtime::log::{Escaped, LogCategory};
-use crate::runtime::metrics::Counter;
+use crate::runtime::tallies::DropCounters;
 use crate::shard::{EventDetails, Shard};
 
 /// Maximum number of members of a group that are tried although they may not receive a message.
@@ -44,16 +44,34 @@ impl DropCause {
     }
 }
 
+/// A message that is dropped.
+#[derive(Clone, Copy)]
+pub(super) struct Dropped<'m> {
+    pub(super) message: &'m Message,
+    /// The QoS of the delivery.
+    pub(super) qos: QoS,
+    /// The store's key of the delivery; 0 if it is not stored.
+    pub(super) key: u64,
+}
+
+impl<'m> Dropped<'m> {
+    /// A message that its session has not seen, granted with `granted`.
+    pub(super) fn unseen(shard: &Shard, message: &'m Message, granted: QoS, key: u64) -> Self {
+        let limits = &shard.config().limits;
+        let qos = limits.outgoing_qos(message.qos(), granted);
+        Self { message, qos, key }
+    }
+}
+
 /// Drops a message: removes its delivery from the store, and counts the drop.
 pub(super) fn drop_message(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
-    message: &Message,
-    key: u64,
+    dropped: Dropped<'_>,
     reason: DropCause,
 ) {
-    session_records::write_dropped(shard, client, key);
-    count_drop(shard, client, message, key, reason);
+    session_records::write_dropped(shard, client, dropped.key);
+    count_drop(shard, client, dropped, reason);
 }
 
 /// Counts a message of a group that reached its member after the end of its session, if no other member could take
@@ -63,7 +81,7 @@ pub(super) fn count_late_drop(shard: &Shard, message: &Message, target: &Target)
         return;
     }
     let (counter, why) = drop_counter(shard, DropCause::Ended);
-    counter.add(1);
+    counter.count(Dropped::unseen(shard, message, target.qos, target.key).qos);
     shard.log.warn(LogCategory::Dropped, shard.now(), || {
         let topic = Escaped(message.topic());
         format!("message for a shared subscription on {topic} dropped: {why}")
@@ -71,15 +89,10 @@ pub(super) fn count_late_drop(shard: &Shard, message: &Message, target: &Target)
 }
 
 /// Counts and logs a drop and notifies the plugins.
-pub(super) fn count_drop(
-    shard: &Rc<Shard>,
-    client: &Rc<Client>,
-    message: &Message,
-    key: u64,
-    reason: DropCause,
-) {
+fn count_drop(shard: &Rc<Shard>, client: &Rc<Client>, dropped: Dropped<'_>, reason: DropCause) {
+    let Dropped { message, qos, key } = dropped;
     let (counter, why) = drop_counter(shard, reason);
-    counter.add(1);
+    counter.count(qos);
     let is_acknowledged = key != 0 && message.qos() > QoS::AtMostOnce;
     if is_acknowledged && matches!(reason, DropCause::Session(DropReason::QueueFull)) {
         shard.metrics().dropped_acknowledged.add(1);
@@ -104,16 +117,13 @@ pub(super) fn count_drop(
     });
 }
 
-fn drop_counter(shard: &Shard, reason: DropCause) -> (&Counter, &'static str) {
+fn drop_counter(shard: &Shard, reason: DropCause) -> (&DropCounters, &'static str) {
     let metrics = shard.metrics();
     match reason {
         DropCause::Backlog => (&metrics.dropped_qos0_backlog, "the client reads too slowly"),
         DropCause::Denied => (&metrics.dropped_denied, "its grant denies the topic"),
         DropCause::Ended => (&metrics.dropped_session_ended, "its session ended"),
-        DropCause::Memory => {
-            let shortage = Shortage::Delivery;
-            (memory::counter(metrics, shortage, None), shortage.text())
-        }
+        DropCause::Memory => (&metrics.dropped_memory, Shortage::Delivery.text()),
         DropCause::Session(DropReason::BacklogFull) => {
             (&metrics.dropped_qos0_backlog, "the client reads too slowly")
         }

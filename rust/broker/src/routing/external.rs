@@ -51,7 +51,7 @@ pub(crate) fn produce(shard: &Shard, publication: &Publication<'_>, targets: &[T
             continue;
         };
         if is_lossy && !queue.has_room() {
-            shard.metrics().dropped_stream_overload.add(1);
+            shard.metrics().dropped_stream_overload.count(message.qos());
             continue;
         }
         let connected = publication.publisher.filter(|_| !is_lossy);

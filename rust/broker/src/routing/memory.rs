@@ -1,11 +1,13 @@
 //! Memory shortage: refusals, drops and slow reading, with their counters and log lines (ADR 0033).
 
+use mqttcore_codec::QoS;
+
 use crate::clients::client::Client;
 use crate::config::Peer;
 use crate::config::hooks::LogSubject;
 use crate::runtime::log::{Escaped, LogCategory, LogEntry};
 use crate::runtime::memory::MemoryLevel;
-use crate::runtime::metrics::{Counter, Metrics};
+use crate::runtime::metrics::Metrics;
 use crate::shard::Shard;
 
 /// Bytes that may be queued in memory for a connected client, whatever the durability.
@@ -72,21 +74,22 @@ pub(crate) fn log(shard: &Shard, shortage: Shortage, id: &str, peer: Peer) {
 /// Counts and logs what is refused to `client`; `None` is the broker itself.
 pub(crate) fn report_of(shard: &Shard, shortage: Shortage, client: Option<&Client>) {
     let listener = client.and_then(Client::listener);
-    counter(shard.metrics(), shortage, listener).add(1);
+    count(shard.metrics(), shortage, listener);
     log_of(shard, shortage, client);
 }
 
-/// The counter of a shortage for clients of `listener`.
-pub(super) fn counter(metrics: &Metrics, shortage: Shortage, listener: Option<usize>) -> &Counter {
+/// Counts a shortage for a client of `listener`.
+fn count(metrics: &Metrics, shortage: Shortage, listener: Option<usize>) {
     let refusals = metrics.refusals(listener);
-    match shortage {
+    let counter = match shortage {
         Shortage::Publish => &refusals.refused_memory,
         Shortage::Session | Shortage::Will => &refusals.refused_memory_sessions,
         Shortage::Retained => &refusals.refused_memory_retained,
         Shortage::Packet => &refusals.refused_memory_packets,
-        Shortage::Delivery => &metrics.dropped_memory,
+        Shortage::Delivery => return metrics.dropped_memory.count(QoS::AtMostOnce),
         Shortage::Sender => &refusals.slowed_memory,
-    }
+    };
+    counter.add(1);
 }
 
 /// Logs it, without the address of a client that was not here since the start.

@@ -54,7 +54,7 @@ pub(crate) fn list_rows(
         };
         let is_lossy = message.qos() == QoS::AtMostOnce;
         if is_lossy && !(log.store.has_room() && log.store.pressure() == Pressure::None) {
-            shard.metrics().dropped_stream_overload.add(1);
+            shard.metrics().dropped_stream_overload.count(message.qos());
         } else if let Some(partition) =
             streams.partition(stream, message.topic(), source, row_bytes(message))
         {

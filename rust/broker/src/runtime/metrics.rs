@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::config::RateLimitKind;
+use crate::config::measures::Tally;
 use crate::config::topic_metrics::TopicMetric;
-use crate::runtime::tallies::{TallyCounters, VersionCounters};
+use crate::runtime::tallies::{self, DropCounters, TallyCounters, VersionCounters};
 use crate::runtime::topic_counters::TopicCounters;
 
 /// A counter with one writer.
@@ -129,6 +130,7 @@ pub(crate) fn refusals(shards: &[Metrics], listener: Option<usize>) -> Refusals 
 macro_rules! counters {
     (
         of_shards: $($(#[doc = $doc:literal])+ $name:ident,)+
+        of_shards_by_qos: $($(#[doc = $drop_doc:literal])+ $dropped:ident,)+
         of_listeners: $($(#[doc = $listener_doc:literal])+ $of_listener:ident,)+
         of_broker: $($(#[doc = $broker_doc:literal])+ $of_broker:ident,)+
     ) => {
@@ -137,6 +139,7 @@ macro_rules! counters {
         #[repr(align(128))]
         pub(crate) struct Metrics {
             $($(#[doc = $doc])+ pub(crate) $name: Counter,)+
+            $($(#[doc = $drop_doc])+ pub(crate) $dropped: DropCounters,)+
             /// Counters by packet type and by reason.
             pub(crate) tallies: TallyCounters,
             /// Refusals of each bound listener.
@@ -149,6 +152,14 @@ macro_rules! counters {
             clients: Box<[VersionCounters]>,
             /// Connected clients of other listeners: none, except in tests.
             other_clients: VersionCounters,
+        }
+
+        /// Messages dropped for each reason, by the QoS of the delivery, summed over all shards.
+        pub(crate) fn drops(shards: &[Metrics]) -> Vec<(&'static str, Tally)> {
+            vec![$((
+                stringify!($dropped),
+                tallies::drops(&shards.iter().map(|shard| &shard.$dropped).collect::<Vec<_>>()),
+            ),)+]
         }
 
         /// Refusals of one listener's connections and clients, on one shard.
@@ -182,6 +193,7 @@ macro_rules! counters {
         #[non_exhaustive]
         pub struct Stats {
             $($(#[doc = $doc])+ pub $name: u64,)+
+            $($(#[doc = $drop_doc])+ pub $dropped: u64,)+
             $($(#[doc = $listener_doc])+ pub $of_listener: u64,)+
             $($(#[doc = $broker_doc])+ pub $of_broker: u64,)+
         }
@@ -190,6 +202,7 @@ macro_rules! counters {
             /// Adds one shard's counters.
             pub(crate) fn add(&mut self, metrics: &Metrics) {
                 $(self.$name += metrics.$name.value();)+
+                $(self.$dropped += metrics.$dropped.sum();)+
                 for refusals in metrics.listeners.iter().chain([&metrics.no_listener]) {
                     $(self.$of_listener += refusals.$of_listener.value();)+
                 }
@@ -199,6 +212,7 @@ macro_rules! counters {
             pub fn figures(&self) -> Vec<Figure> {
                 vec![
                     $(Figure::new(stringify!($name), concat!($($doc),+).trim_ascii(), self.$name),)+
+                    $(Figure::new(stringify!($dropped), concat!($($drop_doc),+).trim_ascii(), self.$dropped),)+
                     $(Figure::new(stringify!($of_listener), concat!($($listener_doc),+).trim_ascii(), self.$of_listener),)+
                     $(Figure::new(stringify!($of_broker), concat!($($broker_doc),+).trim_ascii(), self.$of_broker),)+
                 ]
@@ -228,10 +242,6 @@ counters! {
     connections_lost,
     /// Bans of client identifiers, each for one user, because clients connected too often.
     flapping_bans,
-    /// Received bytes.
-    bytes_received,
-    /// Sent bytes.
-    bytes_sent,
     /// Payload bytes of received PUBLISH packets.
     payload_bytes_received,
     /// Payload bytes of sent PUBLISH packets, including retained messages and repeats.
@@ -260,14 +270,25 @@ counters! {
     stalled,
     /// Panics of the tasks of connections; only the connection was closed.
     panics,
-    /// QoS 0 messages dropped because the client read too slowly.
-    dropped_qos0_backlog,
-    /// Messages dropped because the queue of a session was full.
-    dropped_queue_full,
     /// Acknowledged messages dropped because the queue of a kept session was full.
     dropped_acknowledged,
     /// Sessions now whose queue is more than 80 % full.
     queues_nearly_full,
+    /// Old segments of the store whose checksums were verified.
+    store_scrubbed,
+    /// Old segments of the store that were found damaged.
+    store_damaged,
+    /// Retained messages not sent to a new subscription because their publisher may not publish to the topic any more.
+    retained_withheld,
+    /// Wills published later because more than `wills_per_second` were due at once.
+    wills_delayed,
+
+    of_shards_by_qos:
+
+    /// QoS 0 messages dropped because the client read too slowly.
+    dropped_qos0_backlog,
+    /// Messages dropped because the queue of a session was full.
+    dropped_queue_full,
     /// Messages dropped because they expired in a queue.
     dropped_expired,
     /// Messages dropped because they exceed the Maximum Packet Size of the client.
@@ -278,14 +299,6 @@ counters! {
     dropped_denied,
     /// QoS 0 messages dropped because memory is short and the client did not read them at once.
     dropped_memory,
-    /// Old segments of the store whose checksums were verified.
-    store_scrubbed,
-    /// Old segments of the store that were found damaged.
-    store_damaged,
-    /// Retained messages not sent to a new subscription because their publisher may not publish to the topic any more.
-    retained_withheld,
-    /// Wills published later because more than `wills_per_second` were due at once.
-    wills_delayed,
     /// Wills not published because their client may not publish to the topic, or is banned.
     dropped_will,
     /// Messages that a plugin's hook dropped: of their publisher, a will, or for one subscriber.
@@ -394,6 +407,10 @@ counters! {
     messages_received,
     /// Sent PUBLISH packets, including retained messages and repeats.
     messages_sent,
+    /// Received bytes.
+    bytes_received,
+    /// Sent bytes.
+    bytes_sent,
     /// Received packets.
     packets_received,
     /// Sent packets.
@@ -404,6 +421,8 @@ counters! {
     subscriptions,
     /// Shared subscriptions now.
     shared_subscriptions,
+    /// Subscriptions with wildcards now, including shared ones.
+    wildcard_subscriptions,
     /// Blocks of the subscription directory.
     directory_nodes,
     /// Bytes of the subscription directory that wait for readers before they are freed.

@@ -63,6 +63,75 @@ impl QosCounters {
     }
 }
 
+/// Dropped messages, by the QoS of the delivery.
+#[derive(Debug, Default)]
+pub(crate) struct DropCounters {
+    by_qos: QosCounters,
+    /// Messages of sessions that have ended, which nobody reads for their QoS.
+    unknown: Counter,
+}
+
+impl DropCounters {
+    /// Counts a message. Only the shard's own thread may call this.
+    pub(crate) fn count(&self, qos: QoS) {
+        self.by_qos.count(qos);
+    }
+
+    /// Counts messages whose QoS is not known. Only the shard's own thread may call this.
+    pub(crate) fn count_unknown(&self, messages: u64) {
+        self.unknown.add(messages);
+    }
+
+    pub(crate) fn sum(&self) -> u64 {
+        self.by_qos.sum() + self.unknown.value()
+    }
+}
+
+/// Dropped messages by QoS, summed over the counters of all shards. `unknown` is there if it has occurred.
+pub(crate) fn drops(counters: &[&DropCounters]) -> Tally {
+    let of = |qos: QoS| {
+        counters
+            .iter()
+            .map(move |shard| shard.by_qos.0[qos as usize].value())
+    };
+    let unknown = counters.iter().map(|shard| shard.unknown.value()).sum();
+    let unknown = (unknown > 0).then_some(("unknown", unknown));
+    let known = QOS.iter().map(|(qos, name)| (*name, of(*qos).sum()));
+    known.chain(unknown).collect()
+}
+
+/// What a connection runs over, for counts of bytes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum TransportKind {
+    /// TCP or a Unix socket, without TLS.
+    Tcp,
+    Tls,
+    /// With or without TLS.
+    WebSocket,
+}
+
+/// Transports and their names in reports.
+const TRANSPORTS: [(TransportKind, &str); 3] = [
+    (TransportKind::Tcp, "tcp"),
+    (TransportKind::Tls, "tls"),
+    (TransportKind::WebSocket, "websocket"),
+];
+
+/// Bytes of one direction, by transport.
+#[derive(Debug, Default)]
+pub(crate) struct ByteCounters([Counter; TRANSPORTS.len()]);
+
+impl ByteCounters {
+    /// Counts bytes. Only the shard's own thread may call this.
+    pub(crate) fn add(&self, transport: TransportKind, bytes: usize) {
+        self.0[transport as usize].add(bytes as u64);
+    }
+
+    pub(crate) fn sum(&self) -> u64 {
+        self.0.iter().map(Counter::value).sum()
+    }
+}
+
 /// Protocol versions and their names in reports.
 const VERSIONS: [(ProtocolVersion, &str); 3] = [
     (ProtocolVersion::V3_1, "3.1"),
@@ -183,6 +252,10 @@ impl ReasonCounters {
 pub(crate) struct TallyCounters {
     pub(crate) packets_received: PacketCounters,
     pub(crate) packets_sent: PacketCounters,
+    /// Bytes received, by transport.
+    pub(crate) bytes_received: ByteCounters,
+    /// Bytes sent, by transport.
+    pub(crate) bytes_sent: ByteCounters,
     /// PUBLISH packets received, by QoS.
     pub(crate) messages_received: QosCounters,
     /// PUBLISH packets sent, by QoS.
@@ -210,6 +283,10 @@ pub struct Tallies {
     pub packets_received: Tally,
     /// Packets sent, by type.
     pub packets_sent: Tally,
+    /// Bytes received, by transport.
+    pub bytes_received: Tally,
+    /// Bytes sent, by transport.
+    pub bytes_sent: Tally,
     /// PUBLISH packets received, by QoS.
     pub messages_received: Tally,
     /// PUBLISH packets sent, by QoS.
@@ -228,11 +305,14 @@ pub struct Tallies {
     /// Connections that ended with the client's DISCONNECT, by its reason code, which says whether the will is
     /// published.
     pub left: Tally,
+    /// Dropped messages by the QoS of the delivery, for each figure `dropped_...` of [`Stats`](crate::Stats), which has
+    /// their sum. `unknown` are messages of sessions that have ended; it is there if it has occurred.
+    pub dropped: Vec<(&'static str, Tally)>,
 }
 
 impl Tallies {
-    /// The sums over all shards.
-    pub(crate) fn sum(shards: &[&TallyCounters]) -> Self {
+    /// The sums over all shards; `dropped` as in the field. Longer than other functions: a line for each field.
+    pub(crate) fn sum(shards: &[&TallyCounters], dropped: Vec<(&'static str, Tally)>) -> Self {
         let packets = |of: fn(&TallyCounters) -> &PacketCounters| {
             tally(TYPES.iter().copied(), |packet_type| {
                 total(shards, |shard| &of(shard).0[packet_type as usize])
@@ -243,10 +323,17 @@ impl Tallies {
                 total(shards, |shard| &of(shard).0[qos as usize])
             })
         };
+        let bytes = |of: fn(&TallyCounters) -> &ByteCounters| {
+            tally(TRANSPORTS.iter().copied(), |transport| {
+                total(shards, |shard| &of(shard).0[transport as usize])
+            })
+        };
         let from_client = [ReasonCode::SUCCESS, ReasonCode::DISCONNECT_WITH_WILL];
         Self {
             packets_received: packets(|shard| &shard.packets_received),
             packets_sent: packets(|shard| &shard.packets_sent),
+            bytes_received: bytes(|shard| &shard.bytes_received),
+            bytes_sent: bytes(|shard| &shard.bytes_sent),
             messages_received: messages(|shard| &shard.messages_received),
             messages_sent: messages(|shard| &shard.messages_sent),
             logins: durations(shards, |shard| &shard.logins),
@@ -267,6 +354,7 @@ impl Tallies {
                 |shard| &shard.left,
                 |reason| from_client.contains(&reason),
             ),
+            dropped,
         }
     }
 }
@@ -313,12 +401,15 @@ mod tests {
             shard.connects.count(ReasonCode::BANNED);
         }
         shards[1].packets_sent.count(PacketType::Auth);
+        shards[0].bytes_received.add(TransportKind::Tls, 7);
+        shards[1].bytes_received.add(TransportKind::Tls, 8);
+        shards[1].bytes_sent.add(TransportKind::WebSocket, 9);
         shards[0].messages_received.count(QoS::ExactlyOnce);
         shards[1].messages_sent.count(QoS::AtMostOnce);
         shards[0].closed.count(ReasonCode::KEEP_ALIVE_TIMEOUT);
         shards[0].left.count(ReasonCode::DISCONNECT_WITH_WILL);
 
-        let tallies = Tallies::sum(&shards.each_ref());
+        let tallies = Tallies::sum(&shards.each_ref(), Vec::new());
 
         let nonzero = |tally: &Tally| -> Tally {
             let counts = tally.iter().filter(|(_, count)| *count > 0);
@@ -326,6 +417,9 @@ mod tests {
         };
         assert_eq!(nonzero(&tallies.packets_received), [("publish", 2)]);
         assert_eq!(nonzero(&tallies.packets_sent), [("auth", 1)]);
+        assert_eq!(nonzero(&tallies.bytes_received), [("tls", 15)]);
+        assert_eq!(nonzero(&tallies.bytes_sent), [("websocket", 9)]);
+        assert_eq!(shards[1].bytes_sent.sum(), 9);
         assert_eq!(nonzero(&tallies.messages_received), [("2", 1)]);
         assert_eq!(nonzero(&tallies.messages_sent), [("0", 1)]);
         assert_eq!(nonzero(&tallies.connects), [("Banned", 2)]);
@@ -338,6 +432,22 @@ mod tests {
         assert_eq!(tallies.left.len(), 2);
         assert_eq!(shards[0].packets_received.sum(), 1);
         assert_eq!(shards[0].messages_received.sum(), 1);
+    }
+
+    #[test]
+    fn drops_are_summed_by_qos() {
+        let shards = [DropCounters::default(), DropCounters::default()];
+        for shard in &shards {
+            shard.count(QoS::AtLeastOnce);
+        }
+        shards[0].count(QoS::AtMostOnce);
+        let all = shards.each_ref();
+
+        assert_eq!(drops(&all), [("0", 1), ("1", 2), ("2", 0)]);
+        shards[1].count_unknown(3);
+        let expected = [("0", 1), ("1", 2), ("2", 0), ("unknown", 3)];
+        assert_eq!(drops(&all), expected);
+        assert_eq!((shards[0].sum(), shards[1].sum()), (2, 4));
     }
 
     #[test]
@@ -363,7 +473,7 @@ mod tests {
         }
         shards[1].logins.count(Duration::from_secs(11));
 
-        let logins = Tallies::sum(&shards.each_ref()).logins;
+        let logins = Tallies::sum(&shards.each_ref(), Vec::new()).logins;
 
         assert_eq!(logins.sum_us, 21_000_201);
         assert_eq!(logins.buckets[0], (10, 1));

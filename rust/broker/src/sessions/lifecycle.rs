@@ -138,7 +138,8 @@ fn count_queued(shard: &Shard, client: &Client, waiting: usize) {
     if waiting == 0 {
         return;
     }
-    shard.metrics().dropped_session_ended.add(waiting as u64);
+    let dropped = &shard.metrics().dropped_session_ended;
+    dropped.count_unknown(waiting as u64);
     shard.log.warn(LogCategory::Dropped, shard.now(), || {
         let who = client.named();
         let text = format!("{waiting} messages for {who} dropped: its session ended");

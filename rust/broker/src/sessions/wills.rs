@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use mqttcore_codec::QoS;
 use mqttcore_session::Message;
 
 use crate::clients::client::{Client, KeptWill};
@@ -124,7 +125,7 @@ fn publish(shard: &Rc<Shard>, will: &DueWill) {
         None
     };
     if let Some(why) = why_not {
-        return report_dropped(shard, client, why);
+        return report_dropped(shard, client, message.qos(), why);
     }
     let mut publication = Publication::new(Some(client), topic, message, None);
     retain::store(shard, &mut publication);
@@ -139,15 +140,20 @@ fn has_outdated_rights(shard: &Shard, client: &Client, due_at: u64) -> bool {
 
 /// Discards the will of a client that has lost its rights, in the store, too (abuse F08).
 pub(crate) fn discard(shard: &Shard, client: &Client) {
-    if client.session.borrow_mut().discard_will() {
-        session_records::will_ended(shard, client);
-        report_dropped(shard, client, "its rights were revoked");
-    }
+    let qos = client
+        .session
+        .borrow()
+        .will()
+        .map(|will| will.message.qos());
+    let Some(qos) = qos else { return };
+    client.session.borrow_mut().discard_will();
+    session_records::will_ended(shard, client);
+    report_dropped(shard, client, qos, "its rights were revoked");
 }
 
 /// Counts and logs a will that is not published.
-fn report_dropped(shard: &Shard, client: &Client, why: &str) {
-    shard.metrics().dropped_will.add(1);
+fn report_dropped(shard: &Shard, client: &Client, qos: QoS, why: &str) {
+    shard.metrics().dropped_will.count(qos);
     shard.log.warn(LogCategory::Will, shard.now(), || {
         let text = format!("will of {} not published: {why}", client.named());
         client.log_entry("will_dropped", text)

@@ -6,6 +6,8 @@ use mqttcore_broker::{ClientSummary, EventCounts, Peer, TlsParameters, WillSumma
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::page::ago_ms;
+
 /// Counts of the recent events of a client, as `GET /explain/delivery` has them: old ones are forgotten.
 #[derive(Serialize, ToSchema)]
 pub(super) struct RecentCounts {
@@ -13,6 +15,8 @@ pub(super) struct RecentCounts {
     dropped: BTreeMap<&'static str, u64>,
     /// How often another connection took its session over.
     takeovers: u64,
+    /// When its session was created, in Unix milliseconds; null: before the start of the broker, or it is forgotten.
+    session_created_ms: Option<u64>,
 }
 
 impl From<EventCounts> for RecentCounts {
@@ -20,6 +24,7 @@ impl From<EventCounts> for RecentCounts {
         Self {
             dropped: counts.dropped,
             takeovers: counts.takeovers,
+            session_created_ms: counts.session_age.map(ago_ms),
         }
     }
 }

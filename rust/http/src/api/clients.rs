@@ -20,7 +20,7 @@ use super::ApiState;
 use super::client_facts::{RecentCounts, Tls, Will, transport};
 use super::client_measures::{ClientRates, Latency, WaitsFor};
 use super::connection_bytes::{self, ConnectionBytes};
-use super::page::{Limit, List, behind, cursor, unix_ms, whole_ms};
+use super::page::{Limit, List, ago_ms, behind, cursor, unix_ms, whole_ms};
 use super::problem::Problem;
 use super::query::{ApiPath, ApiQuery, NoQuery};
 
@@ -139,7 +139,6 @@ impl ClientInfo {
     /// Describes a client. Longer than other functions: one line for each field.
     fn new(client: ClientSummary, bytes: &Counted) -> Self {
         let bytes = address(&client).and_then(|client| bytes.get(&client).copied());
-        let begin_ms = |age| unix_ms().saturating_sub(whole_ms(age));
         let rates = ClientRates::of(&client);
         let (latency, waits_for) = (Latency::of(&client), WaitsFor::of(&client));
         let (queue, transport) = (Queue::of(&client), transport(&client));
@@ -148,7 +147,7 @@ impl ClientInfo {
             client_id: client.client_id.to_string(),
             username: client.username.map(|name| name.to_string()),
             connected: client.connected_for.is_some(),
-            connected_at_ms: client.connected_for.map(begin_ms),
+            connected_at_ms: client.connected_for.map(ago_ms),
             listener: (!client.listener.is_empty()).then(|| client.listener.to_string()),
             address: client.peer.map(|peer| peer.host_and_port().0),
             port: match client.peer {
@@ -177,7 +176,7 @@ impl ClientInfo {
                 .iter()
                 .map(|limit| limit.name())
                 .collect(),
-            last_packet_ms: client.silent_for.map(begin_ms),
+            last_packet_ms: client.silent_for.map(ago_ms),
             will: client.will.map(Will::from),
             durability: client.durability,
             granted_by: client.granted_by.map(|hook| hook.to_string()),

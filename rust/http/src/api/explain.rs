@@ -19,7 +19,7 @@ use super::ApiState;
 use super::client_items::{parse_subscription, qos_of};
 use super::page::{Limit, List, behind, cursor, unix_ms, whole_ms};
 use super::problem::Problem;
-use super::query::{ApiJson, ApiQuery, NoQuery};
+use super::query::{ApiJson, ApiQuery, NoQuery, with_near};
 
 pub(super) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
@@ -188,10 +188,23 @@ struct HistoryQuery {
     topic: Option<String>,
     /// Only events of the last seconds.
     since_s: Option<u32>,
+    /// Only these kinds of events, separated by commas, such as `denied,auth_failed`. Default: all.
+    events: Option<String>,
     /// Most events: the newest ones.
     #[serde(default)]
     #[param(value_type = u16, minimum = 1, maximum = 1000, default = 100, required = false)]
     limit: Limit,
+}
+
+/// Kinds of events, by names between commas.
+fn kinds(text: &str) -> Result<Vec<&'static str>, Problem> {
+    let known: Vec<_> = PastEvent::kinds().collect();
+    let find = |name: &str| {
+        let found = known.iter().find(|kind| **kind == name).copied();
+        let problem = || Problem::bad(format!("events: unknown: {name:?}"));
+        found.ok_or_else(|| with_near(problem(), name, &known))
+    };
+    text.split(',').map(find).collect()
 }
 
 /// Something that happened, or several equal events in a row.
@@ -261,6 +274,7 @@ async fn history(
         since: query
             .since_s
             .map(|seconds| Duration::from_secs(seconds.into())),
+        kinds: query.events.as_deref().map_or(Ok(Vec::new()), kinds)?,
         limit: query.limit.0,
     };
     let past = state.broker.past_events(asked).await?;

@@ -119,6 +119,11 @@ pub(crate) fn unix_ms() -> u64 {
     since.map_or(0, whole_ms)
 }
 
+/// The time `age` ago, in Unix milliseconds.
+pub(crate) fn ago_ms(age: Duration) -> u64 {
+    unix_ms().saturating_sub(whole_ms(age))
+}
+
 /// Whole milliseconds.
 pub(crate) fn whole_ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)

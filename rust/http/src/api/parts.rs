@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::{Extension, Json};
 use hyper::StatusCode;
 use mqttcore_broker::tls::{ClientCertificates, ServerCertificate};
-use mqttcore_broker::{ListenAddress, Listener, ListenerStatus};
+use mqttcore_broker::{ListenAddress, Listener, ListenerStatus, Refusals};
 use mqttcore_store::stream::{Description, HoldLag};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -72,6 +72,8 @@ struct ListenerInfo {
     connections: usize,
     /// Maximum number of connections; null: the listener has no limit of its own.
     max_connections: Option<usize>,
+    /// Connections and CONNECT packets that were refused since the start, by reason; only reasons that there were.
+    refused: BTreeMap<&'static str, u64>,
 }
 
 /// A certificate that clients of a listener see.
@@ -110,7 +112,12 @@ impl CertificateInfo {
 
 impl ListenerInfo {
     /// `status` is `None` for a listener that a reload added: it is bound after a restart.
-    fn new(listener: &Listener, status: Option<&ListenerStatus>, is_admin: bool) -> Self {
+    fn new(
+        listener: &Listener,
+        status: Option<&ListenerStatus>,
+        refused: BTreeMap<&'static str, u64>,
+        is_admin: bool,
+    ) -> Self {
         let (address, port, path) = match &listener.address {
             ListenAddress::Tcp(address) => (address.to_string(), Some(address.port()), None),
             ListenAddress::Unix(unix) => {
@@ -141,8 +148,24 @@ impl ListenerInfo {
             paused: status.is_some_and(|status| status.is_paused),
             connections: status.map_or(0, |status| status.connections),
             max_connections: (listener.max_connections > 0).then_some(listener.max_connections),
+            refused,
         }
     }
+}
+
+/// The refusals of connections and of CONNECT packets that there were, without their sums.
+fn refused_by_reason(refusals: &Refusals) -> BTreeMap<&'static str, u64> {
+    let figures = refusals.figures().into_iter();
+    let of_reason = figures.filter_map(|figure| {
+        let mut prefixes = ["connections_refused_", "connects_refused_"].into_iter();
+        let reason = prefixes.find_map(|prefix| figure.name.strip_prefix(prefix));
+        Some((reason?, figure.value))
+    });
+    let mut refused = BTreeMap::new();
+    for (reason, count) in of_reason.filter(|(_, count)| *count > 0) {
+        *refused.entry(reason).or_default() += count;
+    }
+    refused
 }
 
 /// Lists the listeners.
@@ -154,19 +177,22 @@ async fn listeners(
     ApiQuery(_): ApiQuery<NoQuery>,
 ) -> Result<Json<Listeners>, Problem> {
     let config = state.broker.config()?;
-    let bound = state.broker.listeners().await?;
+    let bound = state.broker.listeners()?;
+    let refusals = state.broker.refusals();
     let is_admin = identity.has(Scope::Admin);
     let listeners = config.listeners.iter().map(|listener| {
         let status = bound.iter().find(|bound| *bound.name == *listener.name);
-        ListenerInfo::new(listener, status, is_admin)
+        let refused = refusals.iter().find(|(name, _)| **name == *listener.name);
+        let refused = refused.map(|(_, refusals)| refused_by_reason(refusals));
+        ListenerInfo::new(listener, status, refused.unwrap_or_default(), is_admin)
     });
     Ok(Json(Listeners {
         listeners: listeners.collect(),
     }))
 }
 
-async fn set_paused(state: &ApiState, name: &str, is_paused: bool) -> Result<StatusCode, Problem> {
-    if state.broker.pause_listener(name, is_paused).await? {
+fn set_paused(state: &ApiState, name: &str, is_paused: bool) -> Result<StatusCode, Problem> {
+    if state.broker.pause_listener(name, is_paused)? {
         return Ok(StatusCode::NO_CONTENT);
     }
     let problem = Problem::not_found(format!("there is no listener named {name:?}"));
@@ -182,7 +208,7 @@ async fn pause(
     ApiPath(name): ApiPath<String>,
     ApiQuery(_): ApiQuery<NoQuery>,
 ) -> Result<StatusCode, Problem> {
-    set_paused(&state, &name, true).await
+    set_paused(&state, &name, true)
 }
 
 /// Ends the pause of a listener.
@@ -194,7 +220,7 @@ async fn resume(
     ApiPath(name): ApiPath<String>,
     ApiQuery(_): ApiQuery<NoQuery>,
 ) -> Result<StatusCode, Problem> {
-    set_paused(&state, &name, false).await
+    set_paused(&state, &name, false)
 }
 
 /// A stream of rows.

@@ -58,6 +58,8 @@ struct Overview {
     memory: Memory,
     /// How short space is on the disk of the data folder: `none`, `soft` or `hard`.
     disk_pressure: &'static str,
+    /// Null without a data folder.
+    store: Option<StoreFigures>,
     /// Conditions that an operator should mend.
     warnings: Vec<Warning>,
 }
@@ -81,6 +83,31 @@ struct InAndOut {
 struct Memory {
     budget_bytes: u64,
     used_bytes: u64,
+}
+
+/// The figures of the store that tell whether the disk is fast enough, and large enough.
+#[derive(Serialize, ToSchema)]
+struct StoreFigures {
+    /// What half of the syncs took at most, in microseconds.
+    sync_p50_us: u64,
+    /// What 99 of 100 syncs took at most.
+    sync_p99_us: u64,
+    /// Bytes of the log.
+    log_bytes: u64,
+    /// Those that are still needed.
+    live_bytes: u64,
+}
+
+impl StoreFigures {
+    fn of(figures: &HashMap<String, u64>) -> Option<Self> {
+        let figure = |name: &str| figures.get(name).copied();
+        Some(Self {
+            sync_p50_us: figure("store_sync_p50_us")?,
+            sync_p99_us: figure("store_sync_p99_us")?,
+            log_bytes: figure("store_log_bytes")?,
+            live_bytes: figure("store_live_bytes")?,
+        })
+    }
 }
 
 #[derive(Clone, Deserialize, Serialize, ToSchema)]
@@ -237,6 +264,7 @@ async fn overview(
             used_bytes: figure("memory_used_bytes"),
         },
         disk_pressure: pressure_name(health.pressure),
+        store: StoreFigures::of(&figures),
         warnings: shown(findings(&state, &health), identity.has(Scope::Admin)),
     }))
 }

@@ -41,6 +41,8 @@ pub(super) enum Values {
     ByListener(&'static str, &'static [Part]),
     /// The figure of this name for each listener.
     OneByListener(&'static str),
+    /// One figure for each value of a label and each QoS: dropped messages.
+    DropsByQos(&'static str, &'static [Part]),
     /// One figure for each listener and each action of a limit.
     LimitsByListener(&'static [LimitAction]),
     /// One value for each combination of values of these labels, both from the scrape.
@@ -69,7 +71,9 @@ pub(super) struct Part {
 }
 
 use Kind::{Counter, Gauge, Histogram, Info};
-use Values::{By, ByListener, Durations, Each, LimitsByListener, Maybe, One, OneByListener};
+use Values::{
+    By, ByListener, DropsByQos, Durations, Each, LimitsByListener, Maybe, One, OneByListener,
+};
 
 /// What a limit did, and its figure.
 pub(super) struct LimitAction {
@@ -183,6 +187,7 @@ pub(super) const FAMILIES: &[Family] = &[
     ])),
     family("mqttcore_subscriptions", Gauge, "Current subscriptions, including shared ones.", One("subscriptions")),
     family("mqttcore_shared_subscriptions", Gauge, "Current shared subscriptions.", One("shared_subscriptions")),
+    family("mqttcore_wildcard_subscriptions", Gauge, "Current subscriptions with wildcards, including shared ones.", One("wildcard_subscriptions")),
     family("mqttcore_directory_nodes", Gauge, "Blocks of the subscription directory.", One("directory_nodes")),
     family("mqttcore_directory_retired_bytes", Gauge, "Bytes of the directory that wait for readers before they are freed.", One("directory_retired_bytes")),
     family("mqttcore_directory_waits", Counter, "Changes of the directory that waited for readers.", One("directory_garbage_waits")),
@@ -195,8 +200,10 @@ pub(super) const FAMILIES: &[Family] = &[
         let received = by_name(&s.tallies.packets_received, &["in"]);
         received.into_iter().chain(by_name(&s.tallies.packets_sent, &["out"])).collect()
     })),
-    family("mqttcore_bytes", Counter, "Bytes of MQTT packets.", By("direction", &[
-        part("in", "bytes_received"), part("out", "bytes_sent")])),
+    family("mqttcore_bytes", Counter, "Bytes on the wire, with TLS and WebSocket, by transport: `tcp` is without TLS, also Unix sockets; `websocket` is with TLS or without.", Each(&["direction", "transport"], |s| {
+        let received = by_name(&s.tallies.bytes_received, &["in"]);
+        received.into_iter().chain(by_name(&s.tallies.bytes_sent, &["out"])).collect()
+    })),
     family("mqttcore_messages", Counter, "PUBLISH packets, including retained messages and repeats.", Each(&["direction", "qos"], |s| {
         let received = by_name(&s.tallies.messages_received, &["in"]);
         received.into_iter().chain(by_name(&s.tallies.messages_sent, &["out"])).collect()
@@ -211,7 +218,8 @@ pub(super) const FAMILIES: &[Family] = &[
     family("mqttcore_waiting_bytes", Gauge, "Bytes of packets that wait to be sent.", One("waiting_bytes")),
     family("mqttcore_matches_cached", Counter, "PUBLISH packets whose subscribers were in the cache of the shard.", One("matches_cached")),
     family("mqttcore_shared_handed_on", Counter, "Messages of shared subscriptions that went to another member.", One("shared_handed_on")),
-    family("mqttcore_messages_dropped", Counter, "Messages that a subscriber did not get.", By("reason", &[
+    family("mqttcore_messages_dropped", Counter, "Messages that a subscriber did not get, by reason and by the QoS of the delivery; `unknown` are those of a session that ended.",
+        DropsByQos("reason", &[
         part("backlog", "dropped_qos0_backlog"),
         part("queue_full", "dropped_queue_full"),
         part("expired", "dropped_expired"),
@@ -258,6 +266,8 @@ pub(super) const FAMILIES: &[Family] = &[
     family("mqttcore_store_live_bytes", Gauge, "Bytes of the log that are still needed.", One("store_live_bytes")),
     family("mqttcore_store_segments", Gauge, "Segments of the log.", One("store_segments")),
     family("mqttcore_store_records", Counter, "Written records.", One("store_records")),
+    family("mqttcore_store_groups", Counter, "Groups of records, each written at once. Records divided by groups: how many share a write.", One("store_groups")),
+    family("mqttcore_store_written_bytes", Counter, "Bytes written to the log.", One("store_written_bytes")),
     family("mqttcore_store_records_not_synced", Gauge, "Records that no sync covers yet.", One("store_records_not_synced")),
     family("mqttcore_store_waiting_bytes", Gauge, "Bytes that wait to be written.", One("store_waiting_bytes")),
     family("mqttcore_store_syncs", Counter, "Syncs of the log.", One("store_syncs")),
@@ -277,6 +287,9 @@ pub(super) const FAMILIES: &[Family] = &[
     family("mqttcore_stream_unsealed_rows", Gauge, "Rows of all streams that are in no file yet.", One("stream_rows_unsealed")),
     family("mqttcore_stream_tail_bytes", Gauge, "Bytes of rows in memory.", One("stream_tail_bytes")),
     family("mqttcore_stream_rows_refused", Counter, "Messages that did not become rows because they were too large.", One("stream_rows_refused")),
+    family("mqttcore_stream_tier_uploaded_bytes", Counter, "Bytes of sealed files that were uploaded to object storage.", One("stream_tier_uploaded_bytes")),
+    family("mqttcore_stream_tier_waiting_files", Gauge, "Sealed files that are not in object storage yet, of streams that have it.", One("stream_tier_waiting_files")),
+    family("mqttcore_stream_tier_failing", Gauge, "Streams whose files do not move to object storage now.", One("stream_tier_failing")),
     family("mqttcore_stream_hold_lag_rows", Gauge, "Rows that consumers of streams have still to read; at most 100 consumers, those with the most. Only for callers with the token or a key, or on the Unix socket.",
         Each(&["stream", "consumer"], |s| s.consumer_lags.clone())),
     family("mqttcore_query_lag_seconds", Gauge, "Age of the newest message that each Spark query had read, in its last report. Only for callers with the token or a key, or on the Unix socket.",
@@ -287,9 +300,6 @@ pub(super) const FAMILIES: &[Family] = &[
 
     family("mqttcore_hook_calls", Counter, "Calls of plugin hooks, by result; shut_out: refused without a call, because the hook keeps failing.",
         Each(&["plugin", "hook", "result"], |s| s.hooks.iter().flat_map(results).collect())),
-    family("mqttcore_stream_tier_uploaded_bytes", Counter, "Bytes of sealed files that were uploaded to object storage.", One("stream_tier_uploaded_bytes")),
-    family("mqttcore_stream_tier_waiting_files", Gauge, "Sealed files that are not in object storage yet, of streams that have it.", One("stream_tier_waiting_files")),
-    family("mqttcore_stream_tier_failing", Gauge, "Streams whose files do not move to object storage now.", One("stream_tier_failing")),
     family("mqttcore_hook_calls_in_flight", Gauge, "Calls of plugin hooks that have not returned.",
         Each(&["plugin", "hook"], |s| of_hooks(s, |hook| hook.in_flight))),
     family("mqttcore_hook_cache_hits", Counter, "Logins that the cache of a plugin hook decided without a call.",
@@ -398,7 +408,9 @@ mod tests {
 
     /// Figures without a family: sums whose parts have families, the uptime (the start time has one), and figures of a
     /// tally.
-    const NOT_SHOWN: [&str; 10] = [
+    const NOT_SHOWN: [&str; 12] = [
+        "bytes_received",
+        "bytes_sent",
         "session_messages",
         "connections_refused",
         "connects_refused",
@@ -417,7 +429,7 @@ mod tests {
         for family in FAMILIES {
             let names = match family.values {
                 One(name) | OneByListener(name) => vec![name],
-                By(_, parts) | ByListener(_, parts) => {
+                By(_, parts) | ByListener(_, parts) | DropsByQos(_, parts) => {
                     parts.iter().map(|part| part.figure).collect()
                 }
                 LimitsByListener(actions) => actions.iter().map(|action| action.figure).collect(),
@@ -479,7 +491,7 @@ mod tests {
             .iter()
             .filter(|family| matches!(family.kind, Counter))
         {
-            if let By(_, parts) | ByListener(_, parts) = family.values {
+            if let By(_, parts) | ByListener(_, parts) | DropsByQos(_, parts) = family.values {
                 assert!(
                     parts.iter().all(|part| part.less.is_empty()),
                     "{}",

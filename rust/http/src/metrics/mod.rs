@@ -202,6 +202,13 @@ impl Scrape {
         })
     }
 
+    /// Dropped messages of this figure, by QoS.
+    fn drops(&self, figure: &str) -> &[(&'static str, u64)] {
+        let mut figures = self.tallies.dropped.iter();
+        let own = figures.find(|(name, _)| *name == figure);
+        own.map_or(&[], |(_, by_qos)| by_qos)
+    }
+
     fn part(&self, part: &Part) -> Option<f64> {
         let less = part.less.iter().filter_map(|name| self.figure(name));
         // The figures may change between two reads.
@@ -305,6 +312,16 @@ impl Family {
                     })
                 };
                 actions.iter().flat_map(of).collect()
+            }
+            Values::DropsByQos(label, parts) => {
+                let of = |part: &'static Part| {
+                    let counts = scrape.drops(part.figure).iter();
+                    counts.map(move |(qos, count)| {
+                        let labels = vec![(label, Arc::from(part.text)), ("qos", Arc::from(*qos))];
+                        (labels, float(*count))
+                    })
+                };
+                parts.iter().flat_map(of).collect()
             }
             Values::Durations(..) => Vec::new(),
             Values::Each(names, read) => {

@@ -64,6 +64,8 @@ fn a_client_is_described() {
     let now = owner.read("/clients?limit=1")["as_of_ms"].as_u64();
     let last_packet = found["last_packet_ms"].as_u64();
     assert!(last_packet >= found["connected_at_ms"].as_u64() && last_packet <= now);
+    let created = found["session_created_ms"].as_u64();
+    assert!(created.is_some() && created <= now, "{found}");
     for (field, value) in [
         ("client_id", json!("c/1")),
         ("username", Value::Null),

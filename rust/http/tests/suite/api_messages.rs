@@ -8,11 +8,11 @@ use mqttcore_codec::QoS;
 use mqttcore_tls::{TlsSettings, make_files};
 use serde_json::{Value, json};
 
-use crate::api_caller::{Caller, disconnect_code, key, setup};
+use crate::api_caller::{Caller, ShardBlock, disconnect_code, key, setup, start_with_block};
 use crate::client::Http;
 use crate::common::frames::with_websocket;
-use crate::common::{Home, Plugin, allow, eventually, v5};
-use crate::served::stream;
+use crate::common::{Client, Home, Plugin, allow, eventually, v5};
+use crate::served::{Served, stream};
 
 fn topics(page: &Value) -> Vec<&str> {
     let items = page["items"].as_array().expect("items").iter();
@@ -312,6 +312,13 @@ fn the_overview_has_figures_and_the_guarantees() {
         (&json!("none"), &json!([]))
     );
     assert!(found["dropped"]["queue_full"].is_u64() && found["refused"]["no_room"].is_u64());
+    let store = &found["store"];
+    assert!(
+        store["log_bytes"].as_u64() >= store["live_bytes"].as_u64(),
+        "{store}"
+    );
+    assert!(store["sync_p50_us"].as_u64() <= store["sync_p99_us"].as_u64());
+    assert!(store["sync_p99_us"].is_u64());
     assert!(
         found["durability"]
             .as_str()
@@ -364,6 +371,53 @@ fn listeners_streams_store_and_sys_topics_are_described() {
     });
     let tree = owner.read("/systree");
     assert!(tree["$SYS/broker/version"].is_string());
+}
+
+/// A broker of two shards one of which is held up, and clients that subscribe to `t`. `None`: it is not the first shard.
+fn start_without_first_shard() -> Option<(Home, Served, Caller, ShardBlock, Vec<Client>)> {
+    let home = Home::new();
+    let (served, mut owner, block) = start_with_block(&home, 2);
+    let connect = |number| {
+        let mut client = v5(&format!("c{number}")).connect(&served);
+        client.subscribe("t", QoS::AtMostOnce);
+        client
+    };
+    let mut clients: Vec<_> = (0..4).map(connect).collect();
+    clients.push(block.begin(&served));
+    if owner.read("/clients")["partial"][0]["shard"] != 0 {
+        // The broker waits for its shards when it ends.
+        drop(block);
+        return None;
+    }
+    Some((home, served, owner, block, clients))
+}
+
+#[test]
+fn listeners_are_paused_and_messages_published_while_the_first_shard_is_stuck() {
+    // Each broker distributes identifiers in its own way.
+    let started = (0..64).find_map(|_| start_without_first_shard());
+    let (home, _served, mut owner, block, _clients) = started.expect("one in two");
+    eventually("the first shard is late", || {
+        let page = Http::unix(&home.folder(0).join("http")).get("/metrics");
+        let mut lines = page.text().lines();
+        let age = lines
+            .find_map(|line| line.strip_prefix("mqttcore_shard_turn_age_seconds{shard=\"0\"} "));
+        age.and_then(|age| age.parse().ok()).unwrap_or(0.0) > 1.0
+    });
+
+    let paused = owner.ask("POST", "/listeners/test/pause", "");
+    let listeners = owner.read("/listeners");
+    let message = json!({"topic": "t", "payload": "x", "retain": true, "qos": 1});
+    let published = owner.ask("POST", "/publish", &message.to_string());
+    let several = json!([message, message]).to_string();
+    let all_published = owner.ask("POST", "/publish/bulk", &several);
+
+    assert_eq!((paused.status, published.status), (204, 200));
+    assert_eq!(listeners["listeners"][0]["paused"], true);
+    assert_eq!(listeners["listeners"][0]["connections"], 5);
+    assert_eq!(published.json["matched"], 4);
+    assert_eq!(all_published.json["failed"], 0, "{}", all_published.json);
+    drop(block);
 }
 
 #[test]

@@ -120,7 +120,9 @@ fn a_paused_listener_refuses_newcomers_and_keeps_its_clients() {
         (1, 1)
     );
     client.ping();
-    assert_eq!(owner.read("/listeners")["listeners"][0]["paused"], true);
+    let listener = &owner.read("/listeners")["listeners"][0];
+    assert_eq!(listener["paused"], true);
+    assert_eq!(listener["refused"], serde_json::json!({"paused": 1}));
     assert_eq!(ready(), 503);
     assert_eq!(owner.ask("POST", "/listeners/test/resume", "").status, 204);
     assert_eq!(ready(), 200);

@@ -792,6 +792,18 @@ fn events_of_the_past_say_why_a_client_did_not_get_a_message() {
         "{other:?}"
     );
     assert_eq!(past(&mut owner, "client=nobody"), []);
+    let of_kinds = past(
+        &mut owner,
+        "client=away&events=session_created,dropped&limit=2",
+    );
+    let expected = [
+        event("dropped", json!("t"), 2),
+        event("session_created", json!(null), 1),
+    ];
+    assert_eq!(of_kinds, expected);
+    let unknown = owner.get("/explain/delivery?events=droped");
+    unknown.is_problem(400, "events: unknown");
+    assert_eq!(unknown.json["hint"], "did you mean \"dropped\"?");
 }
 
 #[test]

@@ -26,9 +26,10 @@ pub(crate) fn audit<'a>(
         shape: String::new(),
     };
     audit.map(version.exact(), KeyKind::Whole, 0, 0)?;
-    let exact_filters = audit.counts.filters;
+    let exact = audit.counts;
     audit.node(version.wild())?;
-    audit.counts.wild_filters = audit.counts.filters - exact_filters;
+    audit.counts.wild_filters = audit.counts.filters - exact.filters;
+    audit.counts.wild_subscriptions = audit.counts.subscriptions - exact.subscriptions;
     audit.counts.size = measure(&version.roots());
     ensure(audit.counts == version.counts, "I6", || {
         format!("{:?} reachable, {:?} counted", audit.counts, version.counts)

@@ -103,6 +103,8 @@ pub struct DirectoryStats {
     pub subscriptions: usize,
     /// Subscriptions in shared groups.
     pub shared_subscriptions: usize,
+    /// Subscriptions with wildcards, in shared groups or not.
+    pub wildcard_subscriptions: usize,
     /// Shared groups: pairs of share name and topic filter.
     pub shared_groups: usize,
     /// Heap blocks of the tree.

@@ -279,6 +279,7 @@ fn i6_counts_that_differ_from_the_walk_are_refused_each() {
         wild_filters: 1,
         subscriptions: 2,
         shared_subscriptions: 0,
+        wild_subscriptions: 1,
         groups: 0,
         // Two leaves of header, word, and text: rounded up to 8 bytes short of a multiple of 16.
         size: Size {
@@ -295,11 +296,12 @@ fn i6_counts_that_differ_from_the_walk_are_refused_each() {
     };
 
     assert_eq!(audited(right).err(), None);
-    let wrong: [fn(&mut DirectoryCounts); 7] = [
+    let wrong: [fn(&mut DirectoryCounts); 8] = [
         |counts| counts.filters += 1,
         |counts| counts.wild_filters -= 1,
         |counts| counts.subscriptions += 1,
         |counts| counts.shared_subscriptions += 1,
+        |counts| counts.wild_subscriptions += 1,
         |counts| counts.groups += 1,
         |counts| counts.size.nodes -= 1,
         |counts| counts.size.bytes += 16,

@@ -413,6 +413,7 @@ impl Directory {
             filters: version.counts.filters,
             subscriptions: version.counts.subscriptions,
             shared_subscriptions: version.counts.shared_subscriptions,
+            wildcard_subscriptions: version.counts.wild_subscriptions,
             shared_groups: version.counts.groups,
             nodes: version.counts.size.nodes,
             bytes: version.counts.size.bytes,

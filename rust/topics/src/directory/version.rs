@@ -37,6 +37,8 @@ pub(crate) struct DirectoryCounts {
     pub(crate) subscriptions: usize,
     /// Subscriptions in groups.
     pub(crate) shared_subscriptions: usize,
+    /// Subscriptions with wildcards, in groups or not.
+    pub(crate) wild_subscriptions: usize,
     pub(crate) groups: usize,
     pub(crate) size: Size,
 }
@@ -170,8 +172,13 @@ impl<'g> Draft<'g> {
             change_map(edit, hasher, &mut self.exact, text, run)
         };
         self.count(step, effect, first_or_last, is_wild);
+        let counts = &mut self.counts;
+        count_subscriptions(&mut counts.subscriptions, step, effect);
         if filter.share().is_some() {
-            self.count_shared(step, effect);
+            count_subscriptions(&mut counts.shared_subscriptions, step, effect);
+        }
+        if is_wild {
+            count_subscriptions(&mut counts.wild_subscriptions, step, effect);
         }
         ChangeOutcome {
             existed: effect.existed,
@@ -187,7 +194,6 @@ impl<'g> Draft<'g> {
         is_wild: bool,
     ) {
         let counts = &mut self.counts;
-        counts.subscriptions -= effect.dropped;
         let (filter, group) = (
             usize::from(first_or_last),
             usize::from(effect.group_came_or_went),
@@ -195,13 +201,11 @@ impl<'g> Draft<'g> {
         let wild = if is_wild { filter } else { 0 };
         match step {
             SubscriptionStep::Insert { .. } => {
-                counts.subscriptions += usize::from(!effect.existed);
                 counts.filters += filter;
                 counts.wild_filters += wild;
                 counts.groups += group;
             }
             SubscriptionStep::Remove(_) => {
-                counts.subscriptions -= usize::from(effect.existed);
                 counts.filters -= filter;
                 counts.wild_filters -= wild;
                 counts.groups -= group;
@@ -209,14 +213,14 @@ impl<'g> Draft<'g> {
             SubscriptionStep::SetAvailable(..) => {}
         }
     }
+}
 
-    fn count_shared(&mut self, step: SubscriptionStep, effect: Effect) {
-        let shared = &mut self.counts.shared_subscriptions;
-        *shared -= effect.dropped;
-        match step {
-            SubscriptionStep::Insert { .. } => *shared += usize::from(!effect.existed),
-            SubscriptionStep::Remove(_) => *shared -= usize::from(effect.existed),
-            SubscriptionStep::SetAvailable(..) => {}
-        }
+/// Updates a number of subscriptions; `dropped` ones have the same filter and the same group.
+fn count_subscriptions(count: &mut usize, step: SubscriptionStep, effect: Effect) {
+    *count -= effect.dropped;
+    match step {
+        SubscriptionStep::Insert { .. } => *count += usize::from(!effect.existed),
+        SubscriptionStep::Remove(_) => *count -= usize::from(effect.existed),
+        SubscriptionStep::SetAvailable(..) => {}
     }
 }

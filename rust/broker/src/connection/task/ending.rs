@@ -52,9 +52,8 @@ impl Connection {
         }
         let last = leaving(&outbox, self.transport.begun(&outbox));
         drop(outbox);
-        let (stream, last) = self.transport.into_last(last);
         // Boxed, so that a connection does not need this space before its end.
-        Box::pin(linger(&self.shard, stream, last)).await;
+        Box::pin(linger(&self.shard, self.transport, last)).await;
     }
 
     /// Whether nothing is left to do before the socket is closed: the client has sent DISCONNECT and nothing behind it,

@@ -13,6 +13,7 @@ use crate::clients::address::names_an_address;
 use crate::config::WebSocketRules;
 use crate::connection::socket::{CONTROL_FRAMES_BEFORE_CONNACK, Socket, receive};
 use crate::runtime::metrics::Metrics;
+use crate::runtime::tallies::TransportKind;
 
 /// Deadline from the accepted socket to the end of the request's head (abuse I09).
 const LONGEST: Duration = Duration::from_secs(5);
@@ -48,7 +49,8 @@ pub(crate) async fn accept(
     let response = respond(&request, rules)?;
     match timeout_at(deadline, stream.write_all(&response)).await {
         Ok(Ok(sent)) => {
-            metrics.bytes_sent.add(sent as u64);
+            let sent_bytes = &metrics.tallies.bytes_sent;
+            sent_bytes.add(TransportKind::WebSocket, sent);
             Ok(rest)
         }
         Ok(Err(_)) | Err(_) => Err(gone()),
@@ -63,7 +65,8 @@ async fn receive_request(
     loop {
         let seen = head.len();
         let received = receive(stream, &mut head).await.map_err(|_| gone())?;
-        metrics.bytes_received.add(received.raw as u64);
+        let received_bytes = &metrics.tallies.bytes_received;
+        received_bytes.add(TransportKind::WebSocket, received.raw);
         control_frames = control_frames.saturating_add(received.control_frames);
         if control_frames > CONTROL_FRAMES_BEFORE_CONNACK {
             return Err(refused(400, "too many TLS records without payload"));

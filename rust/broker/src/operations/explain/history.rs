@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use mqttcore_codec::ReasonCode;
 use mqttcore_topics::{SubscriptionFilter, TopicLimits, TopicName};
 
+use crate::config::plugin_event::EventKind;
 use crate::operations::asking::{AskError, MissingPart};
 use crate::service::{BrokerHandle, BrokerStopped};
-use crate::shard::RecentEvent;
+use crate::shard::{RecentEvent, RecentKind};
 
 /// Which events are asked about. `None` matches all.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +20,8 @@ pub struct EventQuery {
     pub topic: Option<String>,
     /// Only events that are not older.
     pub since: Option<Duration>,
+    /// Only events of these kinds, which have the names of [`PastEvent::kind`]; empty: all.
+    pub kinds: Vec<&'static str>,
     /// Maximum number of events: the newest ones.
     pub limit: usize,
 }
@@ -43,6 +46,15 @@ pub struct PastEvent {
     pub why: Option<&'static str>,
     /// The reason code.
     pub reason: Option<ReasonCode>,
+}
+
+impl PastEvent {
+    /// All kinds, by name.
+    pub fn kinds() -> impl Iterator<Item = &'static str> {
+        let clients = EventKind::ALL.into_iter().map(RecentKind::Client);
+        let all = clients.chain([RecentKind::Refused]);
+        all.map(RecentKind::name)
+    }
 }
 
 /// The answer to an [`EventQuery`].
@@ -111,7 +123,9 @@ impl EventQuery {
     fn covers(&self, now: Instant, event: RecentEvent<'_>, topic: Option<&AskedTopic<'_>>) -> bool {
         let is_recent = |since: &Duration| now.duration_since(event.last) <= *since;
         let is_of_client = |id: &String| **event.client_id == **id;
-        self.since.as_ref().is_none_or(is_recent)
+        let is_wanted = self.kinds.is_empty() || self.kinds.contains(&event.kind.name());
+        is_wanted
+            && self.since.as_ref().is_none_or(is_recent)
             && self.client_id.as_ref().is_none_or(is_of_client)
             && topic.is_none_or(|topic| topic.is_of(event))
     }
