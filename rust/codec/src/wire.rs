@@ -128,6 +128,13 @@ impl<'o> PacketWriter<'o> {
         self.u8(0);
         body(self)?;
         let body_len = self.out.len() - length_at - 1;
+        if let Ok(length @ ..=0x7F) = u8::try_from(body_len)
+            && let Some(place) = self.out.get_mut(length_at)
+        {
+            // As long as its place: nothing moves.
+            *place = length;
+            return Ok(());
+        }
         let (bytes, len) = u32::try_from(body_len)
             .ok()
             .and_then(var_int_bytes)
@@ -187,5 +194,32 @@ impl<'o> PacketWriter<'o> {
     #[inline]
     pub(crate) fn packet_id(&mut self, packet_id: PacketId) {
         self.u16(packet_id.get());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_length_of_a_body_has_as_many_bytes_as_it_needs() {
+        for (body_len, length) in [
+            (0, &[0][..]),
+            (127, &[127]),
+            (128, &[0x80, 1]),
+            (16_383, &[0xFF, 0x7F]),
+            (16_384, &[0x80, 0x80, 1]),
+        ] {
+            let (mut out, body) = (vec![9], vec![7; body_len]);
+            let written = PacketWriter::new(&mut out).packet(0x40, |writer| {
+                for byte in &body {
+                    writer.u8(*byte);
+                }
+                Ok(())
+            });
+
+            assert_eq!(written, Ok(()));
+            assert!(out == [&[9, 0x40], length, &body].concat(), "{body_len}");
+        }
     }
 }
