@@ -30,7 +30,7 @@ use crate::config::listener_policy::ListenerPolicy;
 use crate::config::permissions::CompiledGrant;
 use crate::connection::linger::linger;
 use crate::connection::proxy_header::ProxiedCertificate;
-use crate::connection::socket::{CONTROL_FRAMES_BEFORE_CONNACK, ReadEnd};
+use crate::connection::socket::{CONTROL_FRAMES_BEFORE_CONNACK, ReadEnd, ReadPlace};
 use crate::connection::tls::TLS_BYTES;
 use crate::connection::transport::{MovingTransport, Transport};
 use crate::sessions::loading;
@@ -291,7 +291,7 @@ impl Handshake<'_> {
             self.answer_ping(cx);
             // On the stack, so that an idle connection has no read buffer.
             let mut bytes = [0; 2048];
-            let input = ready!(self.transport.poll_read(cx, &mut bytes));
+            let input = ready!(self.transport.poll_read(cx, ReadPlace::Over(&mut bytes)));
             if let Ok(input) = input {
                 self.buffer
                     .extend_from_slice(bytes.get(..input.payload).unwrap_or_default());

@@ -14,7 +14,7 @@ use mqttcore_session::{Chunk, Idle, OnDemand};
 
 use crate::connection::held_publishes::{HeldPublishes, TopicRules};
 use crate::connection::large_frame::LargeFrame;
-use crate::connection::socket::{ReadBytes, ReadEnd};
+use crate::connection::socket::{ReadBytes, ReadEnd, ReadPlace};
 use crate::routing::batch::MessageBatch;
 use crate::runtime::address_space::AddressSpace;
 use crate::shard::SCRATCH_BYTES;
@@ -90,36 +90,36 @@ impl Input {
         self.0.get_mut()?.unread.take()
     }
 
-    /// Makes room for the next read of a large frame.
+    /// Makes room for the next read of a large frame, of at most `most` bytes.
     ///
     /// # Errors
     ///
     /// The system has no memory, or no address space.
-    pub(super) fn make_room(&mut self) -> Result<(), TryReserveError> {
-        self.large_mut().map_or(Ok(()), LargeFrame::make_room)
+    pub(super) fn make_room(&mut self, most: usize) -> Result<(), TryReserveError> {
+        self.large_mut()
+            .map_or(Ok(()), |large| large.make_room(most))
     }
 
     fn large_mut(&mut self) -> Option<&mut LargeFrame> {
         self.0.get_mut()?.large.as_deref_mut()
     }
 
-    /// Calls `read` with the buffer for the next bytes: `scratch` after the small partial frame, or the buffer of the
+    /// Calls `read` with the place for the next bytes: `scratch` after the small partial frame, or the buffer of the
     /// large one, which has room. Returns the result of `read`, and the input that is complete now.
     pub(super) fn read<'s>(
         &mut self,
         scratch: &'s mut [u8],
-        read: impl FnOnce(&mut [u8]) -> Poll<Result<ReadBytes, ReadEnd>>,
+        read: impl FnOnce(ReadPlace<'_>) -> Poll<Result<ReadBytes, ReadEnd>>,
     ) -> Poll<Result<(ReadBytes, Option<Arrived<'s>>), ReadEnd>> {
         if let Some(large) = self.large_mut() {
             let read = ready!(read(large.place()))?;
-            large.fill(read.payload);
             let complete = self.0.large.take_if(|large| large.is_complete());
             let frame = complete.map(|large| Arrived::Frame(large.into_buffer()));
             return Poll::Ready(Ok((read, frame)));
         }
         let partial = self.0.partial.len();
         scratch[..partial].copy_from_slice(&self.0.partial);
-        let read = ready!(read(&mut scratch[partial..]))?;
+        let read = ready!(read(ReadPlace::Over(&mut scratch[partial..])))?;
         if partial > 0 {
             self.0.partial.clear();
         }
@@ -263,7 +263,9 @@ impl<'a> ReadBatch<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::large_frame::LARGE_READ_BYTES;
+
+    /// The most bytes that a read takes.
+    const MOST: usize = 1024 * 1024;
 
     fn new_chunk(bytes: &[u8]) -> Chunk {
         bytes.into()
@@ -295,10 +297,18 @@ mod tests {
     /// Reads `bytes`; returns the complete input, and the size of the buffer.
     fn read(input: &mut Input, scratch: &mut [u8], bytes: &[u8]) -> (Option<Vec<u8>>, usize) {
         let mut room = 0;
-        input.make_room().expect("there is memory");
+        input.make_room(MOST).expect("there is memory");
         let read = input.read(scratch, |place| {
-            room = place.len();
-            place[..bytes.len()].copy_from_slice(bytes);
+            match place {
+                ReadPlace::Over(place) => {
+                    room = place.len();
+                    place[..bytes.len()].copy_from_slice(bytes);
+                }
+                ReadPlace::Behind(buffer, most) => {
+                    room = most;
+                    buffer.extend_from_slice(bytes);
+                }
+            }
             Poll::Ready(Ok(ReadBytes::new(bytes.len(), bytes.len())))
         });
         let Poll::Ready(Ok((_, arrived))) = read else {
@@ -348,10 +358,10 @@ mod tests {
             input.keep_partial(&ReadBatch::new(start), &limits, &AddressSpace::default());
 
             let complete = loop {
-                input.make_room().expect("there is memory");
+                input.make_room(MOST).expect("there is memory");
                 let pending = input.read(&mut scratch, |_| Poll::Pending);
                 assert!(input.is_large() && pending.is_pending());
-                let len = step.min(rest.len()).min(LARGE_READ_BYTES);
+                let len = step.min(rest.len()).min(MOST);
                 let (bytes, more) = rest.split_at(len);
                 rest = more;
                 let (arrived, room) = read(&mut input, &mut scratch, bytes);

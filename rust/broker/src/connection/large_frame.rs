@@ -5,22 +5,20 @@
 
 use std::collections::TryReserveError;
 
+use crate::connection::socket::ReadPlace;
 use crate::runtime::address_space::{AddressSpace, Reservation};
-use crate::shard::SCRATCH_BYTES;
-
-/// Maximum number of bytes of a large frame that one read takes.
-pub(super) const LARGE_READ_BYTES: usize = 4 * SCRATCH_BYTES;
+use crate::shard::SMALLER_READ_BYTES;
 
 /// A partial frame with a buffer of its own.
 pub(super) struct LargeFrame {
-    /// The bytes that have arrived, and zeros where reads have had room.
+    /// The bytes that have arrived.
     buffer: Vec<u8>,
-    /// Number of bytes that have arrived.
-    filled: usize,
     /// Length of the whole frame.
     len: usize,
+    /// Number of bytes that the next read may take.
+    room: usize,
     /// Of the whole length; `None` if the buffer grows with the bytes.
-    _reservation: Option<Reservation>,
+    reservation: Option<Reservation>,
 }
 
 impl LargeFrame {
@@ -33,9 +31,9 @@ impl LargeFrame {
         buffer.extend_from_slice(bytes);
         Self {
             buffer,
-            filled: bytes.len(),
             len,
-            _reservation: reservation,
+            room: 0,
+            reservation,
         }
     }
 
@@ -44,51 +42,44 @@ impl LargeFrame {
         self.len
     }
 
-    /// Memory of the frame in bytes.
+    /// Number of bytes that have arrived: only they take memory.
     pub(super) fn bytes(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Makes room for the next read, which ends with the frame at the latest.
+    /// Makes room for the next read, of at most `most` bytes, which ends with the frame at the latest.
     ///
     /// # Errors
     ///
     /// The system has no memory, or no address space.
-    pub(super) fn make_room(&mut self) -> Result<(), TryReserveError> {
-        let end = self.end_of_read();
-        if end <= self.buffer.len() {
-            return Ok(());
+    pub(super) fn make_room(&mut self, most: usize) -> Result<(), TryReserveError> {
+        let (filled, capacity) = (self.buffer.len(), self.buffer.capacity());
+        let most = if self.reservation.is_some() {
+            most
+        } else {
+            most.min(SMALLER_READ_BYTES)
+        };
+        self.room = most.min(self.len - filled);
+        let end = filled + self.room;
+        if end > capacity {
+            let wanted = self.len.min(end.max(2 * capacity));
+            self.buffer.try_reserve_exact(wanted - filled)?;
         }
-        if end > self.buffer.capacity() {
-            let wanted = self.len.min(end.max(2 * self.buffer.capacity()));
-            self.buffer.try_reserve_exact(wanted - self.buffer.len())?;
-        }
-        self.buffer.resize(end, 0);
         Ok(())
     }
 
     /// The place for the next read, after [`Self::make_room`].
-    pub(super) fn place(&mut self) -> &mut [u8] {
-        let end = self.end_of_read().min(self.buffer.len());
-        &mut self.buffer[self.filled..end]
-    }
-
-    /// Counts `bytes` that a read has put into the place.
-    pub(super) fn fill(&mut self, bytes: usize) {
-        self.filled += bytes;
+    pub(super) fn place(&mut self) -> ReadPlace<'_> {
+        ReadPlace::Behind(&mut self.buffer, self.room)
     }
 
     pub(super) fn is_complete(&self) -> bool {
-        self.filled == self.len
+        self.buffer.len() == self.len
     }
 
     /// The bytes of a complete frame.
     pub(super) fn into_buffer(self) -> Vec<u8> {
         self.buffer
-    }
-
-    fn end_of_read(&self) -> usize {
-        self.len.min(self.filled + LARGE_READ_BYTES)
     }
 }
 
@@ -99,11 +90,11 @@ mod tests {
     const MIB: usize = 1024 * 1024;
 
     fn read(frame: &mut LargeFrame, byte: u8) {
-        frame.make_room().expect("there is memory");
-        let place = frame.place();
-        place.fill(byte);
-        let read = place.len();
-        frame.fill(read);
+        frame.make_room(MIB).expect("there is memory");
+        let ReadPlace::Behind(buffer, most) = frame.place() else {
+            panic!("it has a buffer");
+        };
+        buffer.resize(buffer.len() + most, byte);
     }
 
     #[test]
@@ -127,9 +118,9 @@ mod tests {
         assert!(frame.buffer.capacity() < 6_000);
 
         while !frame.is_complete() {
-            let before = frame.filled;
+            let before = frame.bytes();
             read(&mut frame, 2);
-            let most = 2 * before + LARGE_READ_BYTES;
+            let most = 2 * before + SMALLER_READ_BYTES;
             assert!(frame.buffer.capacity() <= most, "{before}");
         }
 
@@ -140,13 +131,13 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_no_memory_has_room_for_is_an_error_once_it_is_needed() {
+    fn a_length_that_no_memory_has_room_for_takes_no_more_than_its_bytes() {
         let space = AddressSpace::default();
         let mut frame = LargeFrame::new(&[1; 5_000], usize::MAX, &space);
-        assert!(frame.make_room().is_ok());
 
-        frame.filled = usize::MAX / 2;
+        read(&mut frame, 2);
 
-        assert!(frame.make_room().is_err());
+        assert_eq!(frame.bytes(), 5_000 + SMALLER_READ_BYTES);
+        assert!(frame.buffer.capacity() <= 10_000 + SMALLER_READ_BYTES);
     }
 }

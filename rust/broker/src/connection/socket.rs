@@ -2,20 +2,54 @@
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
+use bytes::BufMut;
 use mqttcore_session::wipe;
 use mqttcore_tls::rustls::CipherSuite;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tungstenite::protocol::frame::coding::CloseCode;
 
-use crate::connection::tls::{TLS_BYTES, TlsSession, TlsStream};
+use crate::connection::tls::{self, TLS_BYTES, TlsSession, TlsStream};
 use crate::runtime::tallies::TransportKind;
 
 /// Maximum number of control frames of a client before CONNACK.
 pub(crate) const CONTROL_FRAMES_BEFORE_CONNACK: u32 = 100;
+
+/// Where a read puts its bytes.
+pub(crate) enum ReadPlace<'p> {
+    /// Over these bytes.
+    Over(&'p mut [u8]),
+    /// Behind those of a buffer, and at most so many. Of a plain TCP stream the system writes them there; nothing is
+    /// filled with zeros before.
+    Behind(&'p mut Vec<u8>, usize),
+}
+
+impl ReadPlace<'_> {
+    /// Calls `read` with bytes to overwrite, at most `most`, for a stream that looks at them.
+    pub(super) fn over(
+        self,
+        most: usize,
+        read: impl FnOnce(&mut [u8]) -> Poll<Result<ReadBytes, ReadEnd>>,
+    ) -> Poll<Result<ReadBytes, ReadEnd>> {
+        match self {
+            Self::Over(bytes) => read(bytes),
+            Self::Behind(buffer, room) => {
+                let filled = buffer.len();
+                buffer.resize(filled + room.min(most), 0);
+                let read = read(&mut buffer[filled..]);
+                let payload = match read {
+                    Poll::Ready(Ok(read)) => read.payload,
+                    _ => 0,
+                };
+                buffer.truncate(filled + payload);
+                read
+            }
+        }
+    }
+}
 
 /// Result of one read: bytes from the socket, bytes of packets, which are at the front, and frames without payload:
 /// control frames of WebSocket, and TLS records.
@@ -117,14 +151,21 @@ impl Socket {
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
-        bytes: &mut [u8],
+        place: ReadPlace<'_>,
     ) -> Poll<Result<ReadBytes, ReadEnd>> {
         match self {
             Self::Plain(tcp) => {
-                let raw = ready!(poll_receive_raw(tcp, cx, bytes))?;
+                let raw = match place {
+                    ReadPlace::Over(bytes) => ready!(poll_receive_raw(tcp, cx, bytes))?,
+                    ReadPlace::Behind(buffer, most) => {
+                        let mut room = buffer.limit(most);
+                        let read = ready!(pin!(tcp.read_buf(&mut room)).poll(cx));
+                        read.ok().filter(|raw| *raw > 0).ok_or(ReadEnd::Lost)?
+                    }
+                };
                 Poll::Ready(Ok(ReadBytes::new(raw, raw)))
             }
-            Self::Tls(stream) => stream.poll_read(cx, bytes),
+            Self::Tls(stream) => place.over(tls::READ_BYTES, |bytes| stream.poll_read(cx, bytes)),
         }
     }
 
@@ -267,7 +308,7 @@ pub(crate) async fn receive(
 ) -> Result<ReadBytes, ReadEnd> {
     poll_fn(|cx| {
         let mut bytes = [0; 2048];
-        let input = ready!(stream.poll_read(cx, &mut bytes))?;
+        let input = ready!(stream.poll_read(cx, ReadPlace::Over(&mut bytes)))?;
         buffer.extend_from_slice(bytes.get(..input.payload).unwrap_or_default());
         wipe(&mut bytes);
         Poll::Ready(Ok(input))

@@ -30,7 +30,7 @@ use crate::routing::{fill, group, retain};
 use crate::sessions::{lifecycle, paging};
 use crate::shard::Shard;
 
-/// Bytes that one connection reads in a turn, before other connections are read (docs/decisions.md, engine 8).
+/// Bytes that one connection reads in a turn, and one read of a large frame more (docs/decisions.md, engine 8).
 const TURN_BYTES: usize = 64 * 1024;
 /// While the outbox of a client has more bytes, nothing is read from it.
 const READ_BELOW_BYTES: usize = 256 * 1024;
@@ -320,7 +320,7 @@ impl Connection {
         scratch: &mut [u8],
         budget: &mut usize,
     ) -> Result<Poll<()>, DisconnectCause> {
-        if self.input.make_room().is_err() {
+        if self.input.make_room(self.shard.large_read_bytes()).is_err() {
             return Err(self.refuse_packet());
         }
         let (input, transport) = (&mut self.input, &mut self.transport);
@@ -342,7 +342,10 @@ impl Connection {
         self.count_control_packets(read.control_frames)?;
         match arrived {
             None => {}
-            Some(Arrived::Read(bytes)) => self.handle_batch(ReadBatch::new(bytes))?,
+            Some(Arrived::Read(bytes)) => {
+                self.handle_batch(ReadBatch::new(bytes))?;
+                *budget = (*budget).max(usize::from(self.input.is_large()));
+            }
             Some(Arrived::Frame(frame)) => {
                 let chunk = Chunk::from_buffer(frame, self.shard.account_of(&self.link));
                 self.handle_batch(Unread::new(self.shard.marked(chunk)).batch())?;

@@ -21,7 +21,7 @@ const ENCRYPTED_BYTES: usize = 32 * 1024;
 
 /// Maximum bytes of a read, about those of the longest record: 64 KiB of requests for new keys, 27 bytes each, take a shard
 /// 6 to 12 ms (abuse I01).
-const READ_BYTES: usize = 16 * 1024 + 512;
+pub(super) const READ_BYTES: usize = 16 * 1024 + 512;
 
 /// Bytes of heap of a TLS session, during its handshake and idle: measured, since rustls does not report them.
 pub(crate) const TLS_BYTES: usize = 7_500;

@@ -10,9 +10,12 @@ use tokio::task::coop::has_budget_remaining;
 
 use crate::clients::channel::Channel;
 use crate::clients::outbox::Outbox;
-use crate::connection::socket::{DetachedSocket, ReadBytes, ReadEnd, Socket, WrittenBytes};
+use crate::connection::socket::{
+    DetachedSocket, ReadBytes, ReadEnd, ReadPlace, Socket, WrittenBytes,
+};
 use crate::connection::websocket::{Framing, WebSocket};
 use crate::runtime::tallies::TransportKind;
+use crate::shard::SCRATCH_BYTES;
 
 /// A transport on the shard that reads and writes it.
 pub(crate) enum Transport {
@@ -74,20 +77,22 @@ impl Transport {
         tcp.try_io(Interest::READABLE, || Ok(())).is_err()
     }
 
-    /// Reads once into `bytes`.
+    /// Reads once into `place`.
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
-        bytes: &mut [u8],
+        place: ReadPlace<'_>,
     ) -> Poll<Result<ReadBytes, ReadEnd>> {
         match self {
             Self::Stream { socket, is_watched } => {
-                let read = socket.poll_read(cx, bytes);
+                let read = socket.poll_read(cx, place);
                 // A task that has used up its budget waits for its next turn, and not for the socket.
                 *is_watched = read.is_pending() && has_budget_remaining();
                 read
             }
-            Self::WebSocket(socket) => socket.poll_read(cx, bytes),
+            Self::WebSocket(socket) => {
+                place.over(SCRATCH_BYTES, |bytes| socket.poll_read(cx, bytes))
+            }
         }
     }
 
@@ -245,7 +250,7 @@ mod tests {
     fn read_all(transport: &mut Transport, cx: &mut Context<'_>) -> usize {
         let mut bytes = [0; 16];
         let mut count = 0;
-        while let Poll::Ready(read) = transport.poll_read(cx, &mut bytes) {
+        while let Poll::Ready(read) = transport.poll_read(cx, ReadPlace::Over(&mut bytes)) {
             count += read.expect("an open socket").raw;
         }
         count

@@ -89,6 +89,11 @@ impl ShardMemory {
         }
     }
 
+    /// Bytes of the messages that arrived on the shard.
+    pub(crate) fn chunk_bytes(&self) -> usize {
+        self.chunks.bytes()
+    }
+
     /// Creates an account for the messages of one connection.
     pub(crate) fn account(&self) -> Arc<ChunkAccount> {
         ChunkAccount::new(Arc::clone(&self.chunks))

@@ -10,7 +10,24 @@ use crate::clients::link::Link;
 use crate::runtime::memory::{MemoryLevel, ShardMemory};
 use crate::shard::Shard;
 
+/// Maximum number of bytes of a large frame that one read takes: the rest of a message of 1 MB (ADR 0133).
+const LARGE_READ_BYTES: usize = 1024 * 1024;
+/// The same for a frame whose buffer grows with its bytes, and for all while much is in transit.
+pub(crate) const SMALLER_READ_BYTES: usize = 256 * 1024;
+/// While the messages of a shard take more than this, large frames are read in smaller steps, so that reading does not
+/// outrun writing.
+const IN_TRANSIT_BYTES: usize = 32 * 1024 * 1024;
+
 impl Shard {
+    /// Maximum number of bytes of a large frame that a read takes now.
+    pub(crate) fn large_read_bytes(&self) -> usize {
+        if self.memory().chunk_bytes() < IN_TRANSIT_BYTES {
+            LARGE_READ_BYTES
+        } else {
+            SMALLER_READ_BYTES
+        }
+    }
+
     pub(crate) fn memory(&self) -> &ShardMemory {
         self.engine.memory.shard(self.index)
     }

@@ -22,5 +22,6 @@ mod tracing;
 pub(crate) use engine_state::RETAINED_WALKS;
 pub(crate) use engine_state::{EngineParts, EngineState, Job, ShardMessage};
 pub(crate) use held::{DeferredWork, WaitingClient};
+pub(crate) use memory::SMALLER_READ_BYTES;
 pub(crate) use recent_events::{EventPosition, NewEvent, RecentEvent, RecentKind};
 pub(crate) use state::{EventDetails, Rules, SCRATCH_BYTES, Shard};

@@ -19,7 +19,7 @@ use tungstenite::protocol::frame::coding::CloseCode;
 use self::inbound::{FramesEnd, Inbound};
 use self::outbound::{Headers, Outbound};
 use crate::clients::outbox::Outbox;
-use crate::connection::socket::{ReadBytes, ReadEnd, Socket, WrittenBytes};
+use crate::connection::socket::{ReadBytes, ReadEnd, ReadPlace, Socket, WrittenBytes};
 
 pub(crate) use self::upgrade::{Refused, accept};
 
@@ -69,7 +69,7 @@ impl WebSocket {
             Some(FramesEnd::Close(_)) => return Poll::Ready(Err(ReadEnd::Lost)),
             Some(FramesEnd::Fault(fault)) => return Poll::Ready(Err(ReadEnd::Fault(fault))),
         }
-        let input = ready!(self.stream.poll_read(cx, bytes))?;
+        let input = ready!(self.stream.poll_read(cx, ReadPlace::Over(bytes)))?;
         let payload = self.framing.decode(&mut bytes[..input.payload]);
         let control_frames = self.framing.inbound.take_control_frames();
         Poll::Ready(Ok(ReadBytes {
