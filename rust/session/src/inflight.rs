@@ -229,6 +229,10 @@ impl InFlight {
     }
 
     pub(crate) fn stage(&self, packet_id: PacketId) -> Stage {
+        // Most PUBCOMPs come in the order of the PUBRELs: no PUBLISH is looked at.
+        if self.releases.front() == Some(&packet_id) {
+            return Stage::Releasing;
+        }
         let place = self.place(packet_id);
         match place.filter(|&place| self.publishes[place].was_sent) {
             Some(place) => Stage::Published(place),
