@@ -27,6 +27,11 @@ pub(crate) async fn run(shard: Rc<Shard>) {
     let waking = Rc::clone(&shard);
     let wakes = async move { waking.wakes.run().await };
     spawn_critical(&shard, "waking connections", wakes);
+    if shard.engine.shards() > 1 {
+        let sending = Rc::clone(&shard);
+        let messages = async move { sending.send_waiting().await };
+        spawn_critical(&shard, "messages to other shards", messages);
+    }
     if shard.index == 0 {
         let sys = sys_topics::publish_regularly(Rc::clone(&shard));
         spawn_critical(&shard, "$SYS", sys);
@@ -61,15 +66,25 @@ pub(crate) fn handle_work(shard: &Rc<Shard>, messages: &mut Vec<ShardMessage>) {
         contained(shard, "work for another thread", || job(shard));
     }
     shard.receive(messages);
-    for message in messages.drain(..) {
-        contained(shard, "a message of another shard", || match message {
-            ShardMessage::Deliver(message, targets) => {
-                delivery::deliver_all(shard, &message, targets);
+    handle_messages(shard, messages);
+    shard.flush_mailboxes();
+}
+
+/// Handles messages of other shards. If one of them panics, the rest are handled.
+fn handle_messages(shard: &Rc<Shard>, messages: &mut Vec<ShardMessage>) {
+    let mut messages = messages.drain(..);
+    while !messages.as_slice().is_empty() {
+        contained(shard, "a message of another shard", || {
+            for message in messages.by_ref() {
+                match message {
+                    ShardMessage::Deliver(message, targets) => {
+                        delivery::deliver_all(shard, &message, targets);
+                    }
+                    ShardMessage::Job(job) => job(shard),
+                }
             }
-            ShardMessage::Job(job) => job(shard),
         });
     }
-    shard.flush_mailboxes();
 }
 
 /// How often the clocks are noted in the store.

@@ -104,6 +104,17 @@ impl Heap {
     }
 }
 
+/// The bounds of a row of a baseline file: its numbers.
+fn bounds<const N: usize>(file: &str, name: &str) -> [f64; N] {
+    let rows = file.lines().map(|line| line.split_whitespace());
+    let mut row = rows.filter_map(|mut words| (words.next()? == name).then_some(words));
+    let numbers = row.next().expect("a line for each row");
+    let numbers: Vec<f64> = numbers
+        .map(|word| word.parse().expect("a number"))
+        .collect();
+    numbers.try_into().expect("so many numbers")
+}
+
 fn live() -> usize {
     LIVE.load(Ordering::Relaxed)
 }

@@ -109,7 +109,7 @@ impl Connection {
         let turn = self.turn(cx);
         self.link.in_turn.set(false);
         let Err(end) = turn else {
-            self.shard.flush_mailboxes();
+            self.shard.flush_mailboxes_later();
             return Poll::Pending;
         };
         self.shard.flush_mailboxes();
@@ -141,8 +141,10 @@ impl Connection {
         }
         let was_full = self.outbox_len() >= READ_BELOW_BYTES;
         self.replay_retained(cx);
-        // Before acknowledgements are sent, so that acknowledged messages have been sent to all shards.
-        self.shard.flush_mailboxes();
+        if self.outbox_len() > 0 {
+            // Before acknowledgements are sent, so that acknowledged messages have been sent to all shards.
+            self.shard.flush_mailboxes();
+        }
         self.write(cx)?;
         let is_settled = self.link.is_settling.get() && self.outbox_len() == 0;
         if is_settled {

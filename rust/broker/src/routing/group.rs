@@ -159,8 +159,8 @@ pub(crate) fn redeliver(
     mut target: Target,
     most_tried: usize,
 ) -> Result<Option<Target>, Target> {
-    let chosen = target.choice.as_deref();
-    let chosen = chosen.filter(|chosen| chosen.tried.len() < most_tried);
+    let chosen = target.choice.as_ref();
+    let chosen = chosen.filter(|chosen| chosen.tried().len() < most_tried);
     let Some((mut next, member)) = chosen.and_then(|chosen| successor(shard, message, chosen))
     else {
         return Err(target);
@@ -168,16 +168,12 @@ pub(crate) fn redeliver(
     let Some(mut choice) = target.choice.take() else {
         return Err(target);
     };
-    choice.tried.push(member);
+    let state = choice.state_mut();
+    state.tried.push(member);
     next.may_exceed = target.may_exceed;
     shard.metrics().shared_handed_on.add(1);
-    let waits_for = message_records::write_requeued(
-        shard,
-        refused,
-        message,
-        target.key,
-        (&mut next, &mut choice),
-    );
+    let waits_for =
+        message_records::write_requeued(shard, refused, message, target.key, (&mut next, state));
     next.choice = Some(choice);
     if let Some(durability) = waits_for {
         journal::deliver_when_safe(shard, durability, message, vec![next]);
@@ -202,7 +198,7 @@ fn successor(
         found: None,
     };
     let snapshot = shard.engine.directory.snapshot();
-    snapshot.offer_again(&choice.group, &choice.tried, &mut successor);
+    snapshot.offer_again(choice.group(), choice.tried(), &mut successor);
     successor.found
 }
 

@@ -63,8 +63,9 @@ impl<'a> Collector<'a> {
 
     fn choose(&mut self, member: &Match<'_>) {
         let mut target = Target::of(member, self.retain);
-        let choice = |group| Box::new(GroupDelivery::new(group, member.subscriber));
-        target.choice = self.group.take().map(choice);
+        let member = member.subscriber;
+        let group = self.group.take();
+        target.choice = group.map(|group| GroupDelivery::First { group, member });
         self.targets.push(target);
     }
 }

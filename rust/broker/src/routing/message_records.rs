@@ -11,7 +11,7 @@ use mqttcore_store::record::{self, RecipientsBuf, Record, RowRefsBuf};
 use crate::clients::client::Client;
 use crate::clients::handle::RowStream;
 use crate::clients::retained::RetainedMessage;
-use crate::clients::target::{GroupDelivery, Target};
+use crate::clients::target::{GroupState, Target};
 use crate::durability::journal::ShardLogWriter;
 use crate::routing::publication::{Publication, Retention};
 use crate::routing::records::{kept, kept_ms, plain};
@@ -232,6 +232,7 @@ fn number_deliveries(
     for target in targets.iter_mut().filter(|target| !target.is_stream()) {
         let session = kept_target(shard, message, target);
         if let Some(choice) = &mut target.choice {
+            let choice = choice.state_mut();
             (choice.durability, choice.message) = (durability, first);
             choice.session = session.unwrap_or(0);
         }
@@ -285,7 +286,7 @@ pub(crate) fn write_requeued(
     refused: Option<&Rc<Client>>,
     message: &Message,
     key: u64,
-    (next, choice): (&mut Target, &mut GroupDelivery),
+    (next, choice): (&mut Target, &mut GroupState),
 ) -> Option<Durability> {
     let journal = shard.journal.as_ref()?;
     let had =
@@ -321,7 +322,7 @@ fn write_moved(
     message: &Message,
     session: u64,
     is_there: bool,
-    (next, choice): (&mut Target, &mut GroupDelivery),
+    (next, choice): (&mut Target, &mut GroupState),
 ) {
     let qos = outgoing_qos(shard, message, next.qos) as u8;
     let mut recipients = journal.recipients.borrow_mut();

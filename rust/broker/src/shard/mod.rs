@@ -12,6 +12,7 @@ mod held;
 mod memory;
 mod outcome_events;
 mod outgoing;
+mod outgoing_messages;
 mod recent_events;
 mod session_owners;
 mod state;

@@ -36,6 +36,7 @@ use crate::durability::journal::ShardLogWriter;
 use crate::durability::pagings::Pagings;
 use crate::runtime::address_space::AddressSpace;
 use crate::runtime::log::Logger;
+use crate::runtime::mailbox::OutgoingMessages;
 use crate::runtime::memory_limit::memory_budget;
 use crate::runtime::metrics::Metrics;
 use crate::runtime::wake_queue::WakeQueue;
@@ -106,8 +107,7 @@ pub(crate) struct Shard {
     hooks: RefCell<Arc<dyn Hooks>>,
     interests: RefCell<Rc<HookInterests>>,
     scratch: Cell<Option<Box<[u8]>>>,
-    outgoing: RefCell<Vec<Vec<ShardMessage>>>,
-    has_outgoing: Cell<bool>,
+    pub(super) outgoing: OutgoingMessages<ShardMessage>,
     now: Cell<Instant>,
     random: Cell<u64>,
     turn_start: Cell<Instant>,
@@ -146,7 +146,7 @@ impl Shard {
         engine: Arc<EngineState>,
         (config, hooks, listener_policies): Rules,
     ) -> Rc<Self> {
-        let outgoing = (0..engine.shards()).map(|_| Vec::new()).collect();
+        let outgoing = OutgoingMessages::new(engine.shards());
         let random = engine.unique() | 1;
         let interests = hooks.interests();
         let are_deliveries_plain = interests.deliver.is_empty();
@@ -181,8 +181,7 @@ impl Shard {
             interests: RefCell::new(Rc::new(interests)),
             hooks: RefCell::new(hooks),
             scratch: Cell::new(None),
-            outgoing: RefCell::new(outgoing),
-            has_outgoing: Cell::new(false),
+            outgoing,
             now: Cell::new(Instant::now()),
             random: Cell::new(random),
             turn_start: Cell::new(Instant::now()),
@@ -436,40 +435,6 @@ impl Shard {
 
     pub(crate) fn return_scratch(&self, scratch: Box<[u8]>) {
         self.scratch.set(Some(scratch));
-    }
-
-    /// Queues `message` for another shard; it is sent at the end of this turn.
-    pub(crate) fn send_to_shard(&self, to: usize, message: ShardMessage) {
-        self.outgoing.borrow_mut()[to].push(message);
-        self.has_outgoing.set(true);
-    }
-
-    /// Queues `job` for another shard; it is sent at the end of this turn.
-    pub(crate) fn post_job(&self, to: usize, job: impl FnOnce(&Rc<Self>) + Send + 'static) {
-        self.send_to_shard(to, ShardMessage::Job(Box::new(job)));
-    }
-
-    /// Hands the records of this turn to the store, then sends the queued messages: one lock and
-    /// one wake for each shard.
-    pub(crate) fn flush_mailboxes(&self) {
-        if let Some(journal) = &self.journal {
-            journal.commit();
-            if journal.is_due() {
-                self.engine.wake(self.index);
-            }
-        }
-        if let Some(external) = &self.external {
-            external.hand_over();
-        }
-        if !self.has_outgoing.take() {
-            return;
-        }
-        let mut outgoing = self.outgoing.borrow_mut();
-        for (to, messages) in outgoing.iter_mut().enumerate() {
-            if !messages.is_empty() {
-                self.engine.mailboxes[to][self.index].send(messages, &self.engine.wakers[to]);
-            }
-        }
     }
 
     /// Pending while a mailbox to another shard is full.

@@ -4,18 +4,18 @@
 use std::cell::Cell;
 use std::fmt::Write;
 use std::fs;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use mqttcore_broker::{
     Broker, BrokerHandle, Config, Extensions, Figure, Figures, Hooks, Service, ServiceError, Stats,
-    TraceFilter, TraceSpec,
+    TraceFilter, TraceSpec, keep_freed,
 };
-use mqttcore_codec::{PublishQoS, QoS};
+use mqttcore_codec::{PacketId, PublishQoS, QoS};
 
-use crate::common::{Client, Plugin, start, v3};
-use crate::{Heap, frame, one_shard};
+use crate::common::{Client, Plugin, v3};
+use crate::{Heap, bounds, frame, one_shard};
 
 /// Allocations of threads that are not the test's own.
 pub(crate) static BROKER_ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
@@ -31,7 +31,7 @@ pub(crate) fn count_allocation() {
     }
 }
 
-/// Minor page faults of the only shard's thread.
+/// Minor page faults of the shards' threads.
 fn faults() -> usize {
     let tasks = fs::read_dir("/proc/self/task").expect("threads").flatten();
     let shards = tasks.filter_map(|task| {
@@ -39,88 +39,228 @@ fn faults() -> usize {
         let (name, fields) = stat.split_once(") ")?;
         // The tenth field; state is the third.
         let faults = fields.split(' ').nth(7)?.parse::<usize>().ok()?;
-        name.ends_with("(mqttcore-0").then_some(faults)
+        let (_, index) = name.split_once("(mqttcore-")?;
+        index.parse::<usize>().is_ok().then_some(faults)
     });
     shards.sum()
 }
 
-/// Batches of equal messages from one client to another.
+/// Batches of equal messages.
+#[derive(Clone, Copy)]
 struct Row {
     name: &'static str,
+    qos: QoS,
+    /// Each has its own topic; all send before a reader reads.
+    writers: usize,
+    /// Those of a shared group over all topics. Without them each writer has its own reader.
+    members: usize,
     batch: usize,
     bytes: usize,
     rounds: usize,
 }
 
-const ROWS: [Row; 4] = [
-    Row {
-        name: "one_64_bytes",
-        batch: 1,
-        bytes: 64,
-        rounds: 1_000,
-    },
+const ONE_TO_ONE: Row = Row {
+    name: "one_64_bytes",
+    qos: QoS::AtMostOnce,
+    writers: 1,
+    members: 0,
+    batch: 1,
+    bytes: 64,
+    rounds: 1_000,
+};
+
+/// With one writer: when another one is read depends on how busy the machine is.
+const SHARED: Row = Row {
+    name: "shared_10_batch_20",
+    members: 10,
+    batch: 20,
+    rounds: 100,
+    ..ONE_TO_ONE
+};
+
+const ROWS: [Row; 8] = [
+    ONE_TO_ONE,
     Row {
         name: "batch_256_64_bytes",
         batch: 256,
-        bytes: 64,
         rounds: 40,
+        ..ONE_TO_ONE
     },
     Row {
         name: "batch_256_1_kib",
         batch: 256,
         bytes: 1_024,
         rounds: 40,
+        ..ONE_TO_ONE
     },
     Row {
         name: "one_1_mb",
-        batch: 1,
         bytes: 1_000_000,
         rounds: 20,
+        ..ONE_TO_ONE
     },
+    Row {
+        name: "qos1_batch_16",
+        qos: QoS::AtLeastOnce,
+        batch: 16,
+        rounds: 100,
+        ..ONE_TO_ONE
+    },
+    Row {
+        name: "qos2_batch_16",
+        qos: QoS::ExactlyOnce,
+        batch: 16,
+        rounds: 100,
+        ..ONE_TO_ONE
+    },
+    Row {
+        name: "pairs_50_batch_16_1_kib",
+        writers: 50,
+        batch: 16,
+        bytes: 1_024,
+        rounds: 20,
+        ..ONE_TO_ONE
+    },
+    SHARED,
 ];
 
 impl Row {
     /// Allocations and page faults a message.
-    fn count(&self, writer: &mut Client, reader: &mut Client) -> [f64; 2] {
-        let payload = vec![0; self.bytes];
-        let bytes = frame("counted", PublishQoS::AtMostOnce, &payload).repeat(self.batch);
+    fn count(&self, broker: &Counted) -> [f64; 2] {
+        let mut place = (0..).map(|number| format!("{}-{number}", self.name));
+        let mut connect = |shard: usize| {
+            let name = place.find(|name| broker.has_on(shard, name));
+            v3(&name.expect("some name has its session there")).connect(&broker.broker)
+        };
+        let topics: Vec<_> = (0..self.writers).map(|n| format!("counted/{n}")).collect();
+        let filters: Vec<_> = match self.members {
+            0 => topics.clone(),
+            members => vec!["$share/all/counted/+".into(); members],
+        };
+        let mut writers: Vec<_> = topics.iter().map(|_| connect(0)).collect();
+        let mut readers = Vec::new();
+        for (number, filter) in filters.iter().enumerate() {
+            let mut reader = connect(number % broker.shards);
+            reader.subscribe(filter, self.qos);
+            readers.push(reader);
+        }
+        let batches: Vec<_> = topics.iter().map(|topic| self.batch_to(topic)).collect();
         let mut round = || {
-            writer.send_bytes(&bytes);
-            (0..self.batch).for_each(|_| drop(reader.message()));
+            for (writer, batch) in writers.iter_mut().zip(&batches) {
+                writer.send_bytes(batch);
+            }
+            self.exchange(&mut writers, &mut readers);
         };
         (0..self.rounds).for_each(|_| round());
         let before = [BROKER_ALLOCATIONS.load(Ordering::Relaxed), faults()];
         (0..self.rounds).for_each(|_| round());
         let after = [BROKER_ALLOCATIONS.load(Ordering::Relaxed), faults()];
+        let messages = self.rounds * self.batch * self.writers;
         #[expect(clippy::cast_precision_loss, reason = "small numbers")]
-        let each = |index: usize| {
-            (after[index] - before[index]) as f64 / (self.rounds * self.batch) as f64
-        };
+        let each = |index: usize| (after[index] - before[index]) as f64 / messages as f64;
         [each(0), each(1)]
+    }
+
+    /// The PUBLISHes of a writer in a round.
+    fn batch_to(&self, topic: &str) -> Vec<u8> {
+        let payload = vec![0; self.bytes];
+        let ids = (1..).map_while(PacketId::new).take(self.batch);
+        let frames = ids.flat_map(|packet_id| {
+            let dup = false;
+            let delivery = match self.qos {
+                QoS::AtMostOnce => PublishQoS::AtMostOnce,
+                QoS::AtLeastOnce => PublishQoS::AtLeastOnce { packet_id, dup },
+                QoS::ExactlyOnce => PublishQoS::ExactlyOnce { packet_id, dup },
+            };
+            frame(topic, delivery, &payload)
+        });
+        frames.collect()
+    }
+
+    /// What follows the PUBLISHes. A client sends its answers in one write, so that they are one read.
+    fn exchange(&self, writers: &mut [Client], readers: &mut [Client]) {
+        let each = self.batch * self.writers / readers.len();
+        for reader in &mut *readers {
+            let ids = (0..each).map(|_| reader.message().packet_id);
+            let ids: Vec<_> = ids.collect();
+            match self.qos {
+                QoS::AtMostOnce => {}
+                QoS::AtLeastOnce => reader.send_bytes(&answers(PUBACK, &ids)),
+                QoS::ExactlyOnce => {
+                    reader.send_bytes(&answers(PUBREC, &ids));
+                    receive(reader, ids.len());
+                    reader.send_bytes(&answers(PUBCOMP, &ids));
+                }
+            }
+        }
+        if self.qos == QoS::AtMostOnce {
+            return;
+        }
+        let ids: Vec<_> = (1..).take(self.batch).collect();
+        for writer in writers {
+            receive(writer, ids.len());
+            if self.qos == QoS::ExactlyOnce {
+                writer.send_bytes(&answers(PUBREL, &ids));
+                receive(writer, ids.len());
+            }
+        }
     }
 }
 
-/// The bounds of `counts.txt`: a name, and the most allocations and page faults a message.
-fn bounds(name: &str) -> [f64; 2] {
-    let lines = include_str!("counts.txt").lines();
-    let line = lines.map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let found = line.into_iter().find(|words| words.first() == Some(&name));
-    let words = found.expect("a line for each row");
-    [words[1], words[2]].map(|word| word.parse().expect("a number"))
+fn receive(client: &mut Client, packets: usize) {
+    for _ in 0..packets {
+        client.receive();
+    }
+}
+
+const PUBACK: u8 = 0x40;
+const PUBREC: u8 = 0x50;
+const PUBREL: u8 = 0x62;
+const PUBCOMP: u8 = 0x70;
+
+/// Packets with this first byte and these identifiers.
+fn answers(first: u8, ids: &[u16]) -> Vec<u8> {
+    let answer = |id: &u16| {
+        let [high, low] = id.to_be_bytes();
+        [first, 2, high, low]
+    };
+    ids.iter().flat_map(answer).collect()
 }
 
 #[test]
 fn a_message_takes_as_few_allocations_and_page_faults_as_the_baseline_says() {
     let alone = Heap::alone();
-    IS_TEST.set(true);
-    assert_is_within_bounds(&start(one_shard()));
+    Counted::start(1, false).assert_within_bounds(&ROWS);
     drop(alone);
 }
 
-/// Starts a trace of a client that does not connect.
-struct TraceOfAnother;
+/// Members that are on the writer's shard, and as many on the other.
+#[test]
+fn a_message_to_another_shard_takes_as_few_allocations_and_page_faults_as_the_baseline_says() {
+    let alone = Heap::alone();
+    let two = Row {
+        name: "shared_10_batch_20_2_shards",
+        ..SHARED
+    };
+    Counted::start(2, false).assert_within_bounds(&[two]);
+    drop(alone);
+}
 
-impl Figures for TraceOfAnother {
+/// ADR 0058
+#[test]
+fn a_trace_of_another_client_costs_a_message_no_allocation() {
+    let alone = Heap::alone();
+    Counted::start(1, true).assert_within_bounds(&ROWS);
+    drop(alone);
+}
+
+/// Says where sessions are, and may start a trace of a client that does not connect.
+struct Steering {
+    traces: bool,
+    handle: OnceLock<BrokerHandle>,
+}
+
+impl Figures for Steering {
     fn figures(&self) -> Vec<Figure> {
         Vec::new()
     }
@@ -134,16 +274,19 @@ impl Figures for TraceOfAnother {
     }
 }
 
-impl Service for TraceOfAnother {
+impl Service for Steering {
     fn start(&self, broker: &BrokerHandle, _: &Config) -> Result<(), ServiceError> {
-        let filter = TraceFilter {
-            client_id: Some("another".parse()?),
-            ..TraceFilter::default()
-        };
-        broker.start_trace(TraceSpec {
-            filter,
-            ..TraceSpec::default()
-        })?;
+        if self.traces {
+            let filter = TraceFilter {
+                client_id: Some("another".parse()?),
+                ..TraceFilter::default()
+            };
+            broker.start_trace(TraceSpec {
+                filter,
+                ..TraceSpec::default()
+            })?;
+        }
+        assert!(self.handle.set(broker.clone()).is_ok(), "it starts once");
         Ok(())
     }
 
@@ -152,43 +295,63 @@ impl Service for TraceOfAnother {
     fn stop(&self) {}
 }
 
-/// ADR 0058
-#[test]
-fn a_trace_of_another_client_costs_a_message_no_allocation() {
-    let alone = Heap::alone();
-    IS_TEST.set(true);
-    let hooks: Arc<dyn Hooks> = Arc::new(Plugin::default());
-    let extensions = Extensions {
-        services: vec![Arc::new(TraceOfAnother)],
-        ..Extensions::default()
-    };
-    let broker = Broker::start_with(one_shard(), &hooks, extensions).expect("the broker starts");
-    assert_is_within_bounds(&broker);
-    drop(broker);
-    drop(alone);
+/// A broker whose allocations are counted.
+struct Counted {
+    broker: Broker,
+    shards: usize,
+    steering: Arc<Steering>,
 }
 
-/// Counts all rows.
-fn assert_is_within_bounds(broker: &Broker) {
-    let mut reader = v3("reader").connect(broker);
-    reader.subscribe("counted", QoS::AtMostOnce);
-    let mut writer = v3("writer").connect(broker);
-    let mut report = String::from("name, allocations and page faults a message\n");
-    let mut is_within = true;
-
-    for row in ROWS {
-        let counted = row.count(&mut writer, &mut reader);
-
-        let most = bounds(row.name);
-        is_within &= counted.iter().zip(most).all(|(count, most)| *count <= most);
-        writeln!(
-            report,
-            "{} {:.3} {:.3} (at most {:?})",
-            row.name, counted[0], counted[1], most
-        )
-        .expect("a string takes it");
+impl Counted {
+    /// From here on the allocations of this thread are not the broker's. As in `mqttcore serve`, freed memory is kept.
+    fn start(shards: usize, traces: bool) -> Self {
+        IS_TEST.set(true);
+        assert!(keep_freed());
+        let steering = Arc::new(Steering {
+            traces,
+            handle: OnceLock::new(),
+        });
+        let services: Vec<Arc<dyn Service>> = vec![Arc::clone(&steering) as _];
+        let config = Config {
+            shards,
+            ..one_shard()
+        };
+        let hooks: Arc<dyn Hooks> = Arc::new(Plugin::default());
+        let extensions = Extensions {
+            services,
+            ..Extensions::default()
+        };
+        let broker = Broker::start_with(config, &hooks, extensions).expect("the broker starts");
+        Self {
+            broker,
+            shards,
+            steering,
+        }
     }
 
-    eprintln!("{report}");
-    assert!(is_within, "{report}");
+    fn has_on(&self, shard: usize, client_id: &str) -> bool {
+        let handle = self.steering.handle.get().expect("it has started");
+        handle.shard_of(client_id) == Some(shard)
+    }
+
+    fn assert_within_bounds(&self, rows: &[Row]) {
+        let mut report = String::from("name, allocations and page faults a message\n");
+        let mut is_within = true;
+
+        for row in rows {
+            let counted = row.count(self);
+
+            let most: [f64; 2] = bounds(include_str!("counts.txt"), row.name);
+            is_within &= counted.iter().zip(most).all(|(count, most)| *count <= most);
+            writeln!(
+                report,
+                "{} {:.3} {:.3} (at most {most:?})",
+                row.name, counted[0], counted[1]
+            )
+            .expect("a string takes it");
+        }
+
+        eprintln!("{report}");
+        assert!(is_within, "{report}");
+    }
 }

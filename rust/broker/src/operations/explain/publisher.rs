@@ -44,8 +44,8 @@ impl AskedReceivers {
             return Vec::new();
         };
         let is_chosen = |target: &&Target| {
-            let choice = target.choice.as_deref();
-            choice.is_some_and(|choice| groups.contains(&choice.group))
+            let choice = target.choice.as_ref();
+            choice.is_some_and(|choice| groups.contains(choice.group()))
         };
         let chosen = targets.iter().filter(is_chosen);
         chosen.map(|target| target.handle).collect()

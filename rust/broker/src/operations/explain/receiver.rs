@@ -62,7 +62,7 @@ impl ExplainedReceiver {
         Self {
             client_id: None,
             session,
-            group: target.choice.as_deref().map(|choice| choice.group.clone()),
+            group: target.choice.as_ref().map(|choice| choice.group().clone()),
             qos: target.qos,
             retain: target.retain,
             subscription_ids: target.subscription_ids.to_vec(),
@@ -173,8 +173,8 @@ fn denial(client: &Client, message: &Message, cause: DropCause) -> Option<String
 
 /// Sort key of a receiver: its session, then the shared group that it was chosen in.
 pub(super) fn position(target: &Target) -> ReceiverPosition {
-    let group = target.choice.as_deref();
-    let group = group.map_or_else(String::new, |choice| choice.group.as_str().to_owned());
+    let group = target.choice.as_ref();
+    let group = group.map_or_else(String::new, |choice| choice.group().as_str().to_owned());
     (target.handle.word(), group)
 }
 
