@@ -56,6 +56,8 @@ struct Recorded {
     start: Instant,
     /// The second of the rings at `start`: how far older rows reach back.
     before_s: u64,
+    /// The clock's second at the begin of the rings, once rows were saved.
+    begin_s: Option<u64>,
     last: Option<Reading>,
     /// The second after the last one that has a row.
     next: u64,
@@ -147,6 +149,7 @@ impl Recorded {
         Self {
             start,
             before_s,
+            begin_s: None,
             last: None,
             next: before_s,
             unsaved: 0,
@@ -191,9 +194,17 @@ impl Recorded {
         open.saturating_sub(self.unsaved)
     }
 
+    /// The clock's second at the begin of the rings. Both clocks are read in whole seconds, so that their difference may
+    /// be one less than before: rows would then be less than a step apart. It changes only if the clock was set.
+    fn begin_s(&mut self, now: Instant, now_s: u64) -> u64 {
+        let begin_s = now_s.saturating_sub(self.second(now));
+        let before = self.begin_s.filter(|before| begin_s.abs_diff(*before) <= 1);
+        *self.begin_s.insert(before.unwrap_or(begin_s))
+    }
+
     /// The rows of steps that are over and not saved, without those that have no value.
     fn take_unsaved(&mut self, now: Instant, now_s: u64) -> Vec<SavedRow> {
-        let begin_s = now_s.saturating_sub(self.second(now));
+        let begin_s = self.begin_s(now, now_s);
         let Some(ring) = self.saved_ring() else {
             return Vec::new();
         };
@@ -433,10 +444,11 @@ mod tests {
         add(&first, start, 20, &[8; 15]);
         first.save_rest();
         // Rows have the times of samples, which are in the future of this test.
-        let now_s = unix_ms() / 1_000 + 50;
-        let rows = HistoryFiles::new(&folder).load(now_s).expect("read");
+        let future_s = unix_ms() / 1_000 + 50;
+        let rows = HistoryFiles::new(&folder).load(future_s).expect("read");
         std::fs::remove_dir_all(&folder).expect("removed");
         assert_eq!(rows.len(), 3, "the step that was not over is lost");
+        let now_s = rows[0].0 + 50;
 
         let later = FigureHistory::default();
         *later.recorded() = Recorded::restored(start, now_s, &rows);
@@ -445,7 +457,7 @@ mod tests {
         let recorded = later.recorded();
         let recorded = recorded.as_ref().expect("rows");
         let before = usize::try_from(recorded.before_s).expect("seconds");
-        assert!((49..=51).contains(&before), "{before}");
+        assert_eq!(before, 50);
         let [seconds, steps, minutes] = recorded.rings.each_ref().map(|ring| {
             let (begin, rows) = ring.since(0);
             let rows: Vec<_> = rows.map(|row| row[14]).collect();
@@ -482,6 +494,18 @@ mod tests {
         assert_eq!(saved(SAVED_TOGETHER), None);
         assert_eq!(saved(1), Some(2));
         std::fs::remove_dir_all(&folder).expect("removed");
+    }
+
+    #[test]
+    fn rows_are_whole_steps_apart_unless_the_clock_is_set() {
+        let mut recorded = recorded(&[]);
+        let start = recorded.start;
+        assert_eq!(recorded.begin_s(start, 1_000), 1_000);
+        let later = start + Duration::from_millis(60_900);
+        assert_eq!(recorded.begin_s(later, 1_061), 1_000);
+        assert_eq!(recorded.begin_s(later, 1_059), 1_000);
+        assert_eq!(recorded.begin_s(later, 1_360), 1_300);
+        assert_eq!(recorded.begin_s(later, 1_361), 1_300);
     }
 
     #[test]
