@@ -134,9 +134,10 @@ impl Input {
     }
 
     /// Memory of the partial frame in bytes.
-    pub(super) fn partial_bytes(&self) -> usize {
+    pub(super) fn partial_bytes(&self) -> u32 {
         let large = self.0.large.as_ref();
-        self.0.partial.capacity() + large.map_or(0, |large| large.bytes())
+        let bytes = self.0.partial.capacity() + large.map_or(0, |large| large.bytes());
+        u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 
     /// Stores the unhandled frames of `batch`; `new_chunk` copies bytes into a chunk.

@@ -167,7 +167,7 @@ impl Connection {
     fn free_buffers(&mut self) {
         self.client.free_buffers(&self.link);
         self.input.shrink();
-        self.link.partial_bytes.set(self.partial_bytes());
+        self.link.partial_bytes.set(self.input.partial_bytes());
         let Waits {
             pause,
             retained,
@@ -322,9 +322,8 @@ impl Connection {
         scratch: &mut [u8],
         budget: &mut usize,
     ) -> Result<Poll<()>, DisconnectCause> {
-        if self.input.make_room(self.shard.large_read_bytes()).is_err() {
-            return Err(self.refuse_packet());
-        }
+        let room = self.input.make_room(self.shard.large_read_bytes());
+        room.map_err(|_| self.refuse_packet())?;
         let (input, transport) = (&mut self.input, &mut self.transport);
         let (read, arrived) = match input.read(scratch, |place| transport.poll_read(cx, place)) {
             Poll::Pending => return Ok(Poll::Pending),
@@ -359,7 +358,7 @@ impl Connection {
     /// Counts the partial frame in the memory budget. If memory is short, a client that sends a frame larger than the
     /// read buffer is disconnected (abuse H03).
     fn count_partial(&mut self) -> Result<(), DisconnectCause> {
-        let bytes = self.partial_bytes();
+        let bytes = self.input.partial_bytes();
         let before = self.link.partial_bytes.replace(bytes);
         if bytes <= before || bytes as usize <= PARTIAL_BYTES {
             return Ok(());
@@ -369,10 +368,6 @@ impl Connection {
             return Ok(());
         }
         Err(self.refuse_packet())
-    }
-
-    fn partial_bytes(&self) -> u32 {
-        u32::try_from(self.input.partial_bytes()).unwrap_or(u32::MAX)
     }
 
     /// Counts and logs a packet that there is no memory for; returns why the client is disconnected.
