@@ -93,6 +93,7 @@ def test_one_client_is_shown_with_its_subscriptions_and_messages(
     found = json.loads(ask("clients", "show", "truck/1", "--json"))
 
     assert "session expiry  1h" in shown
+    assert ", created " in shown
     assert "road/+" in shown
     assert "road/7" in shown
     assert found["subscriptions"][0]["filter"] == "road/+"

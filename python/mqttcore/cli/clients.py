@@ -221,7 +221,8 @@ def facts(client: Json) -> list[tuple[str, object]]:
     """The fields of a client in words."""
     connected = age(client["connected_at_ms"])
     heard, expires = age(client["last_packet_ms"]), expiry(client["session_expiry_s"])
-    created = client["session_created_ms"]
+    created = age(client["session_created_ms"])
+    made = f", created {created} ago" if created else ""
     return [
         ("client", client["client_id"]),
         ("user", client["username"]),
@@ -232,12 +233,11 @@ def facts(client: Json) -> list[tuple[str, object]]:
         ("MQTT", protocol(client)),
         ("keep-alive", f"{client['keep_alive_s']} s"),
         ("clean start", client["clean_start"]),
-        ("session expiry", f"{expires}, durability {client['durability']}"),
+        ("session expiry", f"{expires}, durability {client['durability']}{made}"),
         ("subscriptions", client["subscriptions"]),
         ("queued", queued(client["queue"])),
         ("in flight", f"{client['inflight']['out']} out, {client['inflight']['in']} in"),
         *(("dropped", f"{count}: {why}") for why, count in client["dropped"].items()),
-        *([("session", f"created {age(created)} ago")] if created else []),
         *([("taken over", f"{client['takeovers']} times")] if client["takeovers"] else []),
         ("backlog", f"{client['backlog_bytes']} bytes"),
         *traffic(client),
