@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use mqttcore_panics::may_panic;
 use tokio::task::spawn_blocking;
 
+use crate::connection::output;
 use crate::figures;
 use crate::routing::sweep::Sweep;
 use crate::routing::{delivery, external, journal};
@@ -24,9 +25,8 @@ const FAILURE_DEADLINE: Duration = Duration::from_secs(1);
 pub(crate) async fn run(shard: Rc<Shard>) {
     let timers = run_timers(Rc::clone(&shard));
     spawn_critical(&shard, "the timers of a shard", timers);
-    let waking = Rc::clone(&shard);
-    let wakes = async move { waking.wakes.run().await };
-    spawn_critical(&shard, "waking connections", wakes);
+    let writes = output::write_due(Rc::clone(&shard));
+    spawn_critical(&shard, "writing to connections", writes);
     if shard.engine.shards() > 1 {
         let sending = Rc::clone(&shard);
         let messages = async move { sending.send_waiting().await };

@@ -13,8 +13,8 @@ use crate::config::grants::{Grant, GrantLimits};
 use crate::config::hooks::Login;
 use crate::config::permissions::CompiledGrant;
 use crate::config::queue_policy::FullQueuePolicy;
-use crate::connection::transport::MovingTransport;
 use crate::shard::Shard;
+use crate::transport::MovingTransport;
 
 /// An authenticated connection that moves to the shard of its session.
 pub(crate) struct AdmittedConnection {

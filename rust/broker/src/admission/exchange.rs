@@ -10,12 +10,12 @@ use tokio::sync::oneshot;
 use crate::admission::handshake::Handshake;
 use crate::admission::identify::{Identified, UserName, judge, too_many_failed, unanswered};
 use crate::admission::rejection::{RejectReason, RejectedClient};
-use crate::clients::outbox::Outbox;
 use crate::clients::traces::TraceDirection;
 use crate::config::hooks::{
     AuthExchange, ExchangeReply, ExchangeStart, Login, LoginDecision, Reply, refusing,
 };
 use crate::connection::login_limits::LimitedLogin;
+use crate::transport::outbox::Outbox;
 
 impl Handshake<'_> {
     /// Exchanges AUTH packets until the plugin decides [MQTT-4.12.0-2, -4].

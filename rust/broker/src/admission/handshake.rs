@@ -22,7 +22,6 @@ use crate::admission::identify::Identified;
 use crate::admission::opening::{Connected, Opened, connected};
 use crate::admission::rejection::{RejectReason, broken_connect, reject, reject_banned};
 use crate::clients::connections::ConnectionSlot;
-use crate::clients::outbox::Outbox;
 use crate::clients::traces::TraceDirection;
 use crate::config::Peer;
 use crate::config::hooks::Login;
@@ -30,12 +29,13 @@ use crate::config::listener_policy::ListenerPolicy;
 use crate::config::permissions::CompiledGrant;
 use crate::connection::linger::linger;
 use crate::connection::proxy_header::ProxiedCertificate;
-use crate::connection::socket::{CONTROL_FRAMES_BEFORE_CONNACK, ReadEnd, ReadPlace};
-use crate::connection::tls::TLS_BYTES;
-use crate::connection::transport::{MovingTransport, Transport};
 use crate::sessions::loading;
 use crate::shard::Shard;
 use crate::shard::guard::{CONNECTION, guarded};
+use crate::transport::outbox::Outbox;
+use crate::transport::socket::{CONTROL_FRAMES_BEFORE_CONNACK, ReadEnd, ReadPlace};
+use crate::transport::tls::TLS_BYTES;
+use crate::transport::{MovingTransport, Transport};
 
 /// A socket that was just accepted.
 pub(crate) struct Accepted {

@@ -13,10 +13,10 @@ use crate::clients::connections::ConnectionSlot;
 use crate::config::Peer;
 use crate::config::listener_policy::ListenerPolicy;
 use crate::connection::proxy_header::{ProxiedCertificate, ProxyHeader};
-use crate::connection::socket::Socket;
-use crate::connection::transport::Transport;
-use crate::connection::websocket::{self, Framing, WebSocket};
 use crate::shard::Shard;
+use crate::transport::Transport;
+use crate::transport::socket::Socket;
+use crate::transport::websocket::{self, Framing, WebSocket};
 
 /// A connection after PROXY header, TLS handshake and WebSocket upgrade.
 pub(crate) struct Connected {

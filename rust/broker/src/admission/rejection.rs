@@ -17,13 +17,13 @@ use crate::config::listener_policy::ListenerPolicy;
 use crate::config::plugin_event::{EventKind, PluginEvent};
 use crate::connection::linger::linger;
 use crate::connection::proxy_header::{InvalidProxyHeader, ProxyHeader};
-use crate::connection::socket::FramingError;
-use crate::connection::transport::MovingTransport;
-use crate::connection::websocket;
 use crate::runtime::log::{Escaped, LogCategory, LogEntry};
 use crate::runtime::metrics::RefusalCounters;
 use crate::shard::Shard;
 use crate::shard::guard::{CONNECTION, guarded};
+use crate::transport::MovingTransport;
+use crate::transport::socket::FramingError;
+use crate::transport::websocket;
 
 /// Why a connection is rejected.
 pub(crate) enum RejectReason {

@@ -14,11 +14,11 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::admission::rejection::{RejectReason, foreign_protocol};
 use crate::config::hooks::{LogLevel, LogLine};
 use crate::config::listener_policy::ListenerPolicy;
-use crate::connection::socket::{ReadEnd, Socket, receive_raw};
-use crate::connection::tls::TlsStream;
 use crate::runtime::log::LogCategory;
 use crate::runtime::tallies::TransportKind;
 use crate::shard::Shard;
+use crate::transport::socket::{ReadEnd, Socket, receive_raw};
+use crate::transport::tls::TlsStream;
 
 /// Maximum bytes of a client's handshake; a chain of certificates has some thousands.
 const HANDSHAKE_BYTES: usize = 32 * 1024;
@@ -52,7 +52,7 @@ pub(crate) async fn accept(
         let certificate = certificate.transpose();
         certificate.map_err(|error| RejectReason::Tls(error.to_string()))
     });
-    (Socket::Tls(stream), outcome)
+    (Socket::Tls(Box::new(stream)), outcome)
 }
 
 fn late() -> RejectReason {

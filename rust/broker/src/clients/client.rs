@@ -59,6 +59,8 @@ pub(crate) struct Client {
     pub(crate) is_kept: Cell<bool>,
     /// The task that asks the deliver hooks about its next messages.
     pub(crate) deciding: Cell<Option<AbortHandle>>,
+    /// Its availability says that it is full, or refuses.
+    pub(crate) has_signs: Cell<bool>,
     /// How full the queue was at the last check.
     pub(crate) queue_level: Cell<QueueLevel>,
     /// Where the store keeps its will.
@@ -106,6 +108,7 @@ impl Client {
             awaits_renewal: Cell::default(),
             is_kept: Cell::default(),
             deciding: Cell::default(),
+            has_signs: Cell::default(),
             queue_level: Cell::default(),
             kept_will: Cell::default(),
             batch_limit: Cell::new(1),

@@ -4,11 +4,11 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::clients::address::AddressKey;
 use crate::config::Config;
 use crate::config::address_limits::share_of;
 use crate::runtime::bounded_table::{BoundedTable, Remembered};
 use crate::runtime::token_bucket::{Rate, TokenBucket};
+use crate::transport::address::AddressKey;
 
 /// Burst: connections of this many seconds may come at once.
 const BURST: Duration = Duration::from_secs(5);

@@ -3,11 +3,11 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::clients::address::AddressKey;
 use crate::clients::known_logins::{KnownLogins, Pair};
 use crate::config::FailedLoginLimits;
 use crate::runtime::bounded_table::{BoundedTable, Remembered};
 use crate::runtime::token_bucket::{Rate, TokenBucket};
+use crate::transport::address::AddressKey;
 
 /// The time in which failed logins are counted.
 const WINDOW: Duration = Duration::from_secs(60);

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use crate::clients::address::AddressKey;
 use crate::clients::failed_logins::Attempts;
 use crate::runtime::bounded_table::{BoundedTable, Remembered};
+use crate::transport::address::AddressKey;
 
 /// How long an address stays known for a user name after its last client has disconnected.
 const KNOWN_FOR: Duration = Duration::from_secs(7 * 24 * 3_600);

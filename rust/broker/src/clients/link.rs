@@ -11,15 +11,15 @@ use mqttcore_session::{AckToken, Cause, ChunkAccount, Control, OnDemand};
 use mqttcore_topics::TopicFilter;
 use tokio::sync::oneshot;
 
-use crate::clients::channel::Channel;
 use crate::clients::measures::LinkMeasures;
-use crate::clients::outbox::Outbox;
 use crate::clients::retained::Replays;
 use crate::clients::traces::TraceSet;
 use crate::config::hooks::{Action, Login};
 use crate::config::queue_policy::FullQueuePolicy;
 use crate::config::{Peer, RateLimitKind};
-use crate::runtime::wake_queue::WakeQueue;
+use crate::transport::Transport;
+use crate::transport::channel::Channel;
+use crate::transport::outbox::Outbox;
 
 /// Packets that are sent when the connection ends, once the acknowledgements are safe, or dropped after a short time.
 pub(crate) struct LastPackets {
@@ -99,6 +99,8 @@ pub(crate) struct Link {
     pub(crate) listener: u16,
     pub(crate) connected_at: Instant,
     pub(crate) outbox: RefCell<OnDemand<Outbox>>,
+    /// Its socket; none before the first turn, nor once its end sends the last bytes.
+    pub(crate) transport: RefCell<Option<Transport>>,
     /// Counts the messages that arrived over it; created with the first one.
     pub(crate) account: OnceCell<Arc<ChunkAccount>>,
     /// Rates and times.
@@ -179,6 +181,7 @@ impl Link {
             listener,
             connected_at: now,
             outbox: RefCell::default(),
+            transport: RefCell::default(),
             account: OnceCell::new(),
             measures: LinkMeasures::default(),
             partial_bytes: Cell::new(0),
@@ -335,9 +338,14 @@ impl Link {
         !self.has_run.replace(false)
     }
 
+    /// Notes that it is not idle.
+    pub(crate) fn note_run(&self) {
+        self.has_run.set(true);
+    }
+
     /// Stores the waker of the task that reads and writes the socket.
     pub(crate) fn store_waker(&self, waker: &Waker) {
-        self.has_run.set(true);
+        self.note_run();
         let own = self.waker.take();
         let is_stored = own.as_ref().is_some_and(|own| own.will_wake(waker));
         self.waker
@@ -368,16 +376,22 @@ impl Link {
         self.with_waker(Waker::wake_by_ref);
     }
 
-    /// Wakes the task that reads and writes the socket, or queues the wake if this turn has woken enough tasks.
-    pub(crate) fn wake_in_turn(&self, queue: &WakeQueue) {
-        self.with_waker(|waker| queue.wake(waker));
+    /// Calls `with` with the waker of its task, unless its first turn is yet to come.
+    pub(crate) fn with_waker<T>(&self, with: impl FnOnce(&Waker) -> T) -> Option<T> {
+        let own = self.waker.take()?;
+        let result = with(&own);
+        self.waker.set(Some(own));
+        Some(result)
     }
 
-    fn with_waker(&self, wake: impl FnOnce(&Waker)) {
-        if let Some(own) = self.waker.take() {
-            wake(&own);
-            self.waker.set(Some(own));
-        }
+    /// Whether retained messages are to be sent.
+    pub(crate) fn has_replays(&self) -> bool {
+        self.replays.borrow().front().is_some()
+    }
+
+    /// Makes the connection's own task close it after a fault.
+    pub(crate) fn close_lost(&self) {
+        self.close(Cause::ConnectionLost, ReasonCode::UNSPECIFIED_ERROR);
     }
 
     /// Makes the connection's own task close it.

@@ -3,9 +3,7 @@
 //! State and its own functions. No dependency on shards: other modules decide what happens to a client.
 
 pub(crate) mod ack_order;
-pub(crate) mod address;
 pub(crate) mod bans;
-pub(crate) mod channel;
 pub(crate) mod client;
 pub(crate) mod client_id_pattern;
 pub(crate) mod connections;
@@ -20,7 +18,6 @@ pub(crate) mod invalidations;
 pub(crate) mod known_logins;
 pub(crate) mod link;
 pub(crate) mod measures;
-pub(crate) mod outbox;
 pub(crate) mod presence;
 pub(crate) mod registry;
 pub(crate) mod retained;

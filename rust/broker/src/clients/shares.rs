@@ -6,9 +6,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::clients::address::AddressKey;
 use crate::config::AddressLimits;
 use crate::config::hooks::Login;
+use crate::transport::address::AddressKey;
 
 /// The owner of table entries, as a hash: a user, or the address of a client without user name.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

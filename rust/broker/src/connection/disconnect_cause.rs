@@ -7,10 +7,10 @@ use mqttcore_session::{Cause, Violation};
 
 use crate::clients::client::Client;
 use crate::clients::link::{Closing, Link};
-use crate::connection::socket::FramingError;
 use crate::runtime::log::{Escaped, LogCategory};
 use crate::runtime::metrics::Metrics;
 use crate::shard::Shard;
+use crate::transport::socket::FramingError;
 
 /// Why a connection ends.
 pub(crate) enum DisconnectCause {

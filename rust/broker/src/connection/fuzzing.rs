@@ -1,7 +1,9 @@
 //! The bodies of the fuzz targets of connections (`fuzz/README.md`), and tests that run them with kept inputs.
 
 pub use super::proxy_header::fuzzing::header as proxy_header;
-pub use super::websocket::fuzzing::{frames as websocket_frames, upgrade as websocket_upgrade};
+pub use crate::transport::websocket::fuzzing::{
+    frames as websocket_frames, upgrade as websocket_upgrade,
+};
 
 #[cfg(test)]
 #[path = "../../../../fuzz/kept.rs"]

@@ -14,10 +14,10 @@ use mqttcore_session::{Chunk, Idle, OnDemand};
 
 use crate::connection::held_publishes::{HeldPublishes, TopicRules};
 use crate::connection::large_frame::LargeFrame;
-use crate::connection::socket::{ReadBytes, ReadEnd, ReadPlace};
 use crate::routing::batch::MessageBatch;
 use crate::runtime::address_space::AddressSpace;
-use crate::shard::SCRATCH_BYTES;
+use crate::transport::SCRATCH_BYTES;
+use crate::transport::socket::{ReadBytes, ReadEnd, ReadPlace};
 
 /// A partial frame up to this size is put before the next read; a larger one gets a buffer.
 pub(super) const PARTIAL_BYTES: usize = 4096;

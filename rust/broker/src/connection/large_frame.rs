@@ -5,9 +5,9 @@
 
 use std::collections::TryReserveError;
 
-use crate::connection::socket::ReadPlace;
 use crate::runtime::address_space::{AddressSpace, Reservation};
 use crate::shard::SMALLER_READ_BYTES;
+use crate::transport::socket::ReadPlace;
 
 /// A partial frame with a buffer of its own.
 pub(super) struct LargeFrame {

@@ -14,9 +14,9 @@ use tokio::time::timeout;
 
 use crate::clients::client::Client;
 use crate::clients::link::{LastPackets, Link};
-use crate::clients::outbox::{Outbox, OutboxCursor};
 use crate::routing::journal;
 use crate::shard::Shard;
+use crate::transport::outbox::{Outbox, OutboxCursor};
 
 /// Longest wait for acknowledgements at the end of a connection.
 const LONGEST: Duration = Duration::from_secs(5);

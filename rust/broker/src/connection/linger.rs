@@ -9,8 +9,8 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::connection::transport::Transport;
 use crate::shard::Shard;
+use crate::transport::Transport;
 
 /// Time that a client has to read its last bytes and close.
 const LONGEST: Duration = Duration::from_secs(1);

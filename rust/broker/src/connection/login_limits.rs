@@ -2,12 +2,12 @@
 
 use mqttcore_codec::ReasonCode;
 
-use crate::clients::address::AddressKey;
 use crate::clients::failed_logins::{LoginSource, Paused};
 use crate::config::Peer;
 use crate::config::hooks::Login;
 use crate::runtime::log::LogCategory;
 use crate::shard::Shard;
+use crate::transport::address::AddressKey;
 
 /// Whether a rejection with `reason` means that the credentials were wrong.
 pub(crate) fn is_failed_login(reason: ReasonCode) -> bool {

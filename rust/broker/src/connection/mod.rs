@@ -14,19 +14,18 @@ mod large_frame;
 pub(crate) mod last_packets;
 pub(crate) mod linger;
 pub(crate) mod login_limits;
+pub(crate) mod output;
 pub(crate) mod proxy_header;
 pub(crate) mod publish;
 pub(crate) mod rate_limit;
 pub(crate) mod reauthentication;
 pub(crate) mod renewal;
 pub(crate) mod resumption;
-pub(crate) mod socket;
 pub(crate) mod subscribe;
 mod subscribe_hooks;
 mod task;
-pub(crate) mod tls;
-mod tls_records;
-pub(crate) mod transport;
-pub(crate) mod websocket;
 
 pub(crate) use task::spawn;
+
+/// While the outbox of a client has more bytes, nothing is read from it.
+const READ_BELOW_BYTES: usize = 256 * 1024;

@@ -17,30 +17,31 @@ use crate::clients::client::{Client, QueueLevel};
 use crate::clients::connections::ConnectionSlot;
 use crate::clients::link::{HeldBack, Link, Pace};
 use crate::config::{ClientRates, RateLimitKind};
+use crate::connection::READ_BELOW_BYTES;
 use crate::connection::authorize::PendingRequest;
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::input::{Arrived, Input, PARTIAL_BYTES, ReadBatch, Unread};
+use crate::connection::output;
 use crate::connection::rate_limit::{ControlPackets, FLOOD, RateLimit};
 use crate::connection::reauthentication::Reauthentication;
-use crate::connection::socket::ReadEnd;
 use crate::connection::task::future::ConnectionTask;
-use crate::connection::transport::Transport;
 use crate::routing::memory::{self, Shortage};
 use crate::routing::{fill, group, retain};
-use crate::sessions::{lifecycle, paging};
-use crate::shard::Shard;
+use crate::sessions::paging;
+use crate::shard::{Due, Shard};
+use crate::transport::Transport;
+use crate::transport::socket::{ReadBytes, ReadEnd};
 
 /// Bytes that one connection reads in a turn, and one read of a large frame more (docs/decisions.md, engine 8).
 const TURN_BYTES: usize = 64 * 1024;
-/// While the outbox of a client has more bytes, nothing is read from it.
-const READ_BELOW_BYTES: usize = 256 * 1024;
 
 struct Connection {
     shard: Rc<Shard>,
     client: Rc<Client>,
     link: Rc<Link>,
-    transport: Transport,
     input: Input,
+    /// The runtime wakes the task when there is something to read.
+    is_watched: bool,
     waits: OnDemand<Waits>,
     throttle: Option<Box<RateLimit>>,
     limits: Limits,
@@ -85,13 +86,14 @@ pub(crate) fn spawn(
         transport.heap_bytes().next_multiple_of(1_024)
     );
     link.channel.set(channel);
+    *link.transport.borrow_mut() = Some(transport);
     let rates = ClientRates::of(&shard.config(), link.peer().ip());
     let connection = Connection {
         shard: Rc::clone(shard),
         client: Rc::clone(client),
         link: Rc::clone(link),
-        transport,
         input: Input::new(unread, |bytes| shard.new_chunk(link, bytes)),
+        is_watched: false,
         waits: OnDemand::NONE,
         throttle: RateLimit::new(rates, client, None),
         limits: client.session.borrow().limits().after_connect(),
@@ -140,7 +142,9 @@ impl Connection {
             self.authenticate_again(cx)?;
         }
         let was_full = self.outbox_len() >= READ_BELOW_BYTES;
-        self.replay_retained(cx);
+        if self.link.has_replays() {
+            self.replay_retained(cx);
+        }
         if self.outbox_len() > 0 {
             // Before acknowledgements are sent, so that acknowledged messages have been sent to all shards.
             self.shard.flush_mailboxes();
@@ -153,14 +157,29 @@ impl Connection {
         }
         self.update_levels(is_settled);
         let drained = was_full && self.outbox_len() < READ_BELOW_BYTES;
-        let can_replay =
-            retain::can_replay(&self.shard, &self.client) && self.poll_retained(cx).is_ready();
-        // The next turn comes after the connections that this one has sent messages to have written.
-        let is_queued = more && self.shard.wakes.wake_last(cx.waker());
-        if (more && !is_queued) || drained || can_replay {
+        let goes_on = more && !self.wait_for_receivers(cx);
+        if goes_on || drained || self.may_replay(cx) {
             wake_after_others(cx);
         }
         Ok(())
+    }
+
+    /// Puts the next turn behind the connections that this one has sent messages to; returns false and does nothing if
+    /// they are few.
+    fn wait_for_receivers(&self, cx: &Context<'_>) -> bool {
+        let due = &self.shard.due;
+        let are_many = due.is_long();
+        if are_many {
+            due.push(Due::Turn(cx.waker().clone()));
+        }
+        are_many
+    }
+
+    /// Whether retained messages are to be sent and may be sent now.
+    fn may_replay(&mut self, cx: &mut Context<'_>) -> bool {
+        self.link.has_replays()
+            && retain::can_replay(&self.shard, &self.client)
+            && self.poll_retained(cx).is_ready()
     }
 
     /// Frees empty buffers.
@@ -275,7 +294,7 @@ impl Connection {
             self.handle_batch(unread.batch())?;
             return Ok(Poll::Ready(()));
         }
-        if self.transport.is_quiet() {
+        if self.is_quiet() {
             self.link.is_unread.set(false);
             return Ok(Poll::Pending);
         }
@@ -298,6 +317,12 @@ impl Connection {
         }
         self.count_partial()?;
         read
+    }
+
+    /// Whether a read would find nothing.
+    fn is_quiet(&self) -> bool {
+        let transport = self.link.transport.borrow();
+        self.is_watched && transport.as_ref().is_none_or(Transport::is_quiet)
     }
 
     /// Ready if no step is paused and the rate limits allow a read.
@@ -324,19 +349,11 @@ impl Connection {
     ) -> Result<Poll<()>, DisconnectCause> {
         let room = self.input.make_room(self.shard.large_read_bytes());
         room.map_err(|_| self.refuse_packet())?;
-        let (input, transport) = (&mut self.input, &mut self.transport);
-        let (read, arrived) = match input.read(scratch, |place| transport.poll_read(cx, place)) {
+        let (read, arrived) = match self.receive(cx, scratch) {
             Poll::Pending => return Ok(Poll::Pending),
-            Poll::Ready(Err(ReadEnd::Lost)) => return Err(DisconnectCause::Lost),
-            Poll::Ready(Err(ReadEnd::Fault(fault))) => {
-                return Err(DisconnectCause::Unframed(fault));
-            }
-            Poll::Ready(Err(ReadEnd::Flood)) => return Err(DisconnectCause::Violation(FLOOD)),
-            Poll::Ready(Ok(read)) => read,
+            Poll::Ready(received) => received?,
         };
         *budget = budget.saturating_sub(read.cost());
-        let tallies = &self.shard.metrics().tallies;
-        tallies.bytes_received.add(self.transport.kind(), read.raw);
         if let Some(throttle) = &mut self.throttle {
             throttle.spend_bytes(self.shard.now(), read.raw);
         }
@@ -353,6 +370,36 @@ impl Connection {
             }
         }
         Ok(Poll::Ready(()))
+    }
+
+    /// Receives bytes once, and notes whether the runtime wakes the task when there are more.
+    fn receive<'s>(
+        &mut self,
+        cx: &mut Context<'_>,
+        scratch: &'s mut [u8],
+    ) -> Poll<Result<(ReadBytes, Option<Arrived<'s>>), DisconnectCause>> {
+        let mut own = self.link.transport.borrow_mut();
+        let Some(transport) = &mut *own else {
+            return Poll::Pending;
+        };
+        let is_watched = &mut self.is_watched;
+        let received = self.input.read(scratch, |place| {
+            let room = place.room();
+            let read = transport.poll_read(cx, place);
+            *is_watched = transport.is_watched(cx, &read, room);
+            read
+        });
+        let kind = transport.kind();
+        received.map(|received| {
+            let (read, arrived) = received.map_err(|end| match end {
+                ReadEnd::Lost => DisconnectCause::Lost,
+                ReadEnd::Fault(fault) => DisconnectCause::Unframed(fault),
+                ReadEnd::Flood => DisconnectCause::Violation(FLOOD),
+            })?;
+            let tallies = &self.shard.metrics().tallies;
+            tallies.bytes_received.add(kind, read.raw);
+            Ok((read, arrived))
+        })
     }
 
     /// Counts the partial frame in the memory budget. If memory is short, a client that sends a frame larger than the
@@ -410,52 +457,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes from the outbox as much as the socket takes: one `send`, or one `writev`.
+    /// Writes from the outbox as much as the socket takes.
     fn write(&mut self, cx: &mut Context<'_>) -> Result<(), DisconnectCause> {
-        let packets = self.link.outbox.borrow().packets();
-        let (mut raw, mut bytes) = (0, 0);
-        while self.transport.has_output() || !self.link.outbox.borrow().is_empty() {
-            let written = {
-                let outbox = self.link.outbox.borrow();
-                match self.transport.poll_write(cx, &outbox) {
-                    Poll::Ready(Ok(written)) => written,
-                    Poll::Ready(Err(_)) => return Err(DisconnectCause::Lost),
-                    Poll::Pending => break,
-                }
-            };
-            let tallies = &self.shard.metrics().tallies;
-            tallies.bytes_sent.add(self.transport.kind(), written.raw);
-            if let Some(outbox) = self.link.outbox.borrow_mut().get_mut() {
-                outbox.advance(written.payload);
-            }
-            raw += written.raw;
-            bytes += written.payload;
-        }
-        if raw > 0 {
-            self.count_written(packets, bytes);
-        }
-        if !self.link.outbox.borrow().is_empty() || self.transport.has_output() {
-            self.note_full_socket();
-        }
-        Ok(())
-    }
-
-    /// Counts written bytes; the outbox had `packets` before.
-    fn count_written(&self, packets: u32, bytes: usize) {
-        let sent = packets.wrapping_sub(self.link.outbox.borrow().packets());
-        let measures = &self.link.measures;
-        if let Some((qos, read_at)) = measures.count_sent(self.shard.period(), sent, bytes) {
-            self.shard.count_delivery_time(measures, qos, read_at);
-        }
-    }
-
-    /// Called if the socket is full: copies messages out of other clients' chunks, and starts the stall timeout.
-    fn note_full_socket(&self) {
-        self.link.outbox.borrow_mut().release_chunks();
-        self.client.session.borrow_mut().release_chunks();
-        if self.link.measures.note_blocked(self.shard.now()) {
-            lifecycle::arm(&self.shard, &self.client);
-        }
+        output::write(&self.shard, &self.client, &self.link, cx).map_err(|_| DisconnectCause::Lost)
     }
 }
 
@@ -475,6 +479,6 @@ mod tests {
         let bytes = size_of::<Connection>();
         assert!(bytes <= 128, "{bytes}");
         assert!(size_of::<Client>() <= 216, "{}", size_of::<Client>());
-        assert!(size_of::<Link>() <= 136, "{}", size_of::<Link>());
+        assert!(size_of::<Link>() <= 184, "{}", size_of::<Link>());
     }
 }

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use mqttcore_codec::ProtocolVersion;
 use mqttcore_tls::ClientCertificate;
 
-use crate::clients::channel::Channel;
 use crate::clients::client::Client;
 use crate::clients::measures::{DeliveryTimes, PacketRates};
 use crate::clients::registry::Registry;
@@ -24,6 +23,7 @@ use crate::operations::slowness::{
 };
 use crate::service::{BrokerHandle, BrokerStopped};
 use crate::shard::Shard;
+use crate::transport::channel::Channel;
 
 /// Maximum number of clients that a shard examines for one question.
 const CLIENTS_A_TURN: usize = 256;

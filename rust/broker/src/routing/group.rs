@@ -217,6 +217,9 @@ pub(crate) fn mark_refusing(shard: &Shard, client: &Client) {
 /// Updates the availability of a client after its turn: with room for queued messages it takes those that would be
 /// queued, with an empty queue it takes all.
 pub(crate) fn update_availability(shard: &Shard, client: &Client, outbox_bytes: usize) {
+    if !client.has_signs.get() {
+        return;
+    }
     change_signs(shard, client, |availability| {
         if !availability.is_full && !availability.is_refusing {
             return;
@@ -233,6 +236,9 @@ fn change_signs(shard: &Shard, client: &Client, change: impl FnOnce(&mut Availab
     let before = online.availability(shard.index, client.handle.slot());
     let mut availability = before;
     change(&mut availability);
+    client
+        .has_signs
+        .set(availability.is_full || availability.is_refusing);
     if availability != before {
         online.set(shard.index, client.handle.slot(), availability);
     }

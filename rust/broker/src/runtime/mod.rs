@@ -5,6 +5,7 @@
 
 pub(crate) mod address_space;
 pub(crate) mod bounded_table;
+pub(crate) mod due_queue;
 pub(crate) mod failure;
 pub(crate) mod freed_memory;
 pub(crate) mod last_turns;
@@ -18,5 +19,4 @@ pub(crate) mod tallies;
 pub(crate) mod tls_servers;
 pub(crate) mod token_bucket;
 pub(crate) mod topic_counters;
-pub(crate) mod wake_queue;
 pub(crate) mod wheel;

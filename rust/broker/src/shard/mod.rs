@@ -25,4 +25,4 @@ pub(crate) use engine_state::{EngineParts, EngineState, Job, ShardMessage};
 pub(crate) use held::{DeferredWork, WaitingClient};
 pub(crate) use memory::SMALLER_READ_BYTES;
 pub(crate) use recent_events::{EventPosition, NewEvent, RecentEvent, RecentKind};
-pub(crate) use state::{EventDetails, Rules, SCRATCH_BYTES, Shard};
+pub(crate) use state::{Due, EventDetails, Rules, Shard};

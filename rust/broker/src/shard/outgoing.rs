@@ -1,5 +1,6 @@
 //! Moves packets from a session to the outbox of its connection.
 
+use std::rc::Rc;
 use std::time::Instant;
 
 use mqttcore_codec::{PacketType, PropertiesBuf, ProtocolVersion, QoS};
@@ -7,13 +8,13 @@ use mqttcore_session::{Control, Delivery, Message, PublishTransmit, Transmit};
 
 use crate::clients::client::Client;
 use crate::clients::link::Link;
-use crate::clients::outbox::{Outbox, SHARE_FROM_BYTES};
-use crate::shard::Shard;
+use crate::shard::{Due, Shard};
+use crate::transport::outbox::{Outbox, SHARE_FROM_BYTES};
 
 impl Client {
-    /// Moves the outgoing packets of the session to the outbox of its connection, and wakes the task of the
-    /// connection.
-    pub(crate) fn flush_session(&self, shard: &Shard) {
+    /// Moves the outgoing packets of the session to the outbox of its connection, which is written behind the tasks that
+    /// are due.
+    pub(crate) fn flush_session(self: &Rc<Self>, shard: &Shard) {
         let own = self.link_ref();
         let Some(link) = &*own else { return };
         let mut session = self.session.borrow_mut();
@@ -30,9 +31,9 @@ impl Client {
     }
 
     /// Puts a message into the connection's outbox without its session, if the client gets the publisher's own frame
-    /// now, and wakes its task. Returns false and does nothing if not.
+    /// now, and has it written. Returns false and does nothing if not.
     pub(crate) fn forward(
-        &self,
+        self: &Rc<Self>,
         shard: &Shard,
         message: &Message,
         delivery: &Delivery<'_>,
@@ -63,8 +64,8 @@ impl Client {
         true
     }
 
-    /// Wakes the task of a connection whose outbox `was_empty` before.
-    fn after_push(&self, shard: &Shard, link: &Link, was_empty: bool) {
+    /// Has the outbox of its connection written, if it `was_empty` before.
+    fn after_push(self: &Rc<Self>, shard: &Shard, link: &Link, was_empty: bool) {
         let outbox = link.outbox.borrow();
         let (is_blocked, is_empty) = (outbox.is_blocked(), outbox.is_empty());
         drop(outbox);
@@ -72,7 +73,7 @@ impl Client {
             self.weigh(shard);
         }
         if was_empty && !is_empty && !link.in_turn.get() {
-            link.wake_in_turn(&shard.wakes);
+            shard.due.push(Due::Output(Rc::clone(self)));
         }
     }
 }

@@ -10,7 +10,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, PoisonError, Weak};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
 use mqttcore_codec::PropertiesBuf;
@@ -35,20 +35,18 @@ use crate::durability::external::ExternalQueue;
 use crate::durability::journal::ShardLogWriter;
 use crate::durability::pagings::Pagings;
 use crate::runtime::address_space::AddressSpace;
+use crate::runtime::due_queue::DueQueue;
 use crate::runtime::log::Logger;
 use crate::runtime::mailbox::OutgoingMessages;
 use crate::runtime::memory_limit::memory_budget;
 use crate::runtime::metrics::Metrics;
-use crate::runtime::wake_queue::WakeQueue;
 use crate::runtime::wheel::Wheel;
 use crate::shard::guard::contained;
 use crate::shard::handshakes::HandshakeSteps;
 use crate::shard::recent_events::{NewEvent, RecentEvents, RecentKind};
 use crate::shard::session_owners::SessionOwners;
 use crate::shard::{DeferredWork, EngineState, Job, ShardMessage};
-
-/// Maximum bytes of one read.
-pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
+use crate::transport::SCRATCH_BYTES;
 
 /// Deliveries of one connection's publishes after which a turn ends, if it has taken [`TURN_TIME`]: about 7 ms for
 /// slow receivers, whose state is not in the caches. A larger fan-out of a single message is completed, and later
@@ -67,14 +65,22 @@ const TURN_STEPS: usize = 16 * 1024;
 /// Configuration, plugins and listener policies, which a reload can replace.
 pub(crate) type Rules = (Arc<Config>, Arc<dyn Hooks>, Arc<[ListenerPolicy]>);
 
+/// What a connection is to do.
+pub(crate) enum Due {
+    /// The outbox of this client has something to write.
+    Output(Rc<Client>),
+    /// The task goes on with its input.
+    Turn(Waker),
+}
+
 /// One event loop and its state.
 pub(crate) struct Shard {
     pub(crate) index: usize,
     pub(crate) engine: Arc<EngineState>,
     pub(crate) registry: RefCell<Registry>,
     pub(crate) wheel: RefCell<Wheel>,
-    /// Connections that are to write.
-    pub(crate) wakes: WakeQueue,
+    /// What connections are to do, behind the tasks that are due.
+    pub(crate) due: DueQueue<Due>,
     pub(crate) log: Logger,
     /// Owners of its sessions.
     pub(crate) session_owners: RefCell<SessionOwners>,
@@ -154,7 +160,7 @@ impl Shard {
             index,
             registry: RefCell::new(Registry::default()),
             wheel: RefCell::new(Wheel::new(Instant::now())),
-            wakes: WakeQueue::default(),
+            due: DueQueue::default(),
             log: Logger::new(Arc::clone(&hooks), Arc::clone(&engine.latest_lines)),
             session_owners: RefCell::default(),
             flapping: RefCell::default(),
@@ -303,7 +309,6 @@ impl Shard {
         self.turn_start.set(self.now());
         self.deliveries.set(0);
         self.steps.set(0);
-        self.wakes.start_turn();
     }
 
     /// Whether this turn has used its budget of deliveries and time, or of search steps.

@@ -5,7 +5,6 @@ use std::rc::Rc;
 use super::Connection;
 use crate::clients::client::KeptWill;
 use crate::clients::connections::ConnectionSlot;
-use crate::clients::outbox::Outbox;
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::last_packets::{leaving, send_disconnect, send_rest};
 use crate::connection::linger::linger;
@@ -13,6 +12,8 @@ use crate::connection::login_limits::LimitedLogin;
 use crate::routing::journal;
 use crate::sessions::lifecycle::detach;
 use crate::sessions::loading;
+use crate::transport::Transport;
+use crate::transport::outbox::Outbox;
 
 impl Connection {
     /// Sends the reason to the client, detaches its session, and closes the connection.
@@ -43,26 +44,30 @@ impl Connection {
                 Box::pin(journal::all_safe(&self.shard)).await;
             }
         }
-        let is_owed_more = send_rest(&self.shard, &self.client, &self.link).await
-            || self.transport.must_answer_close();
+        let Some(transport) = self.link.transport.take() else {
+            return;
+        };
+        let is_owed_more =
+            send_rest(&self.shard, &self.client, &self.link).await || transport.must_answer_close();
         let outbox = self.link.outbox.take();
-        if !is_owed_more && (matches!(end, DisconnectCause::Lost) || self.may_close(&end, &outbox))
+        if !is_owed_more
+            && (matches!(end, DisconnectCause::Lost) || self.may_close(&end, &outbox, &transport))
         {
             return;
         }
-        let last = leaving(&outbox, self.transport.begun(&outbox));
+        let last = leaving(&outbox, transport.begun(&outbox));
         drop(outbox);
         // Boxed, so that a connection does not need this space before its end.
-        Box::pin(linger(&self.shard, self.transport, last)).await;
+        Box::pin(linger(&self.shard, transport, last)).await;
     }
 
     /// Whether nothing is left to do before the socket is closed: the client has sent DISCONNECT and nothing behind it,
     /// and has got everything. A client that sends more then breaks [MQTT-3.14.4-2], and its connection is reset
     /// (ADR 0132).
-    fn may_close(&self, end: &DisconnectCause, outbox: &Outbox) -> bool {
+    fn may_close(&self, end: &DisconnectCause, outbox: &Outbox, transport: &Transport) -> bool {
         matches!(end, DisconnectCause::Left(_))
             && outbox.is_empty()
             && self.input.is_empty()
-            && self.transport.is_plain()
+            && transport.is_plain()
     }
 }

@@ -51,6 +51,7 @@ impl Future for ConnectionTask {
         let Some(owner) = self.0.owner() else {
             return Poll::Ready(());
         };
+        owner.link.transport.take();
         if let Err(panicked) = result {
             report(&owner.shard, &panicked);
             owner.clone().detach_lost();

@@ -13,8 +13,8 @@ use mqttcore_tls::rustls::{
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 
-use crate::connection::socket::{ReadBytes, ReadEnd, WrittenBytes, poll_receive_raw};
-use crate::connection::tls_records::RecordPosition;
+use crate::transport::socket::{ReadBytes, ReadEnd, WrittenBytes, poll_receive_raw};
+use crate::transport::tls_records::RecordPosition;
 
 /// Maximum bytes of encrypted records that wait for the socket; later bytes stay in the outbox.
 const ENCRYPTED_BYTES: usize = 32 * 1024;

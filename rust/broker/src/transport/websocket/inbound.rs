@@ -5,7 +5,7 @@ use std::io::Cursor;
 use tungstenite::protocol::frame::FrameHeader;
 use tungstenite::protocol::frame::coding::{CloseCode, Control, Data, OpCode};
 
-use crate::connection::socket::FramingError;
+use crate::transport::socket::FramingError;
 
 /// The longest header: two bytes, eight of length, four of mask.
 pub(super) const HEADER_BYTES: usize = 14;

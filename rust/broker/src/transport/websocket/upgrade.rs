@@ -9,11 +9,11 @@ use tungstenite::handshake::server::{Request, create_response, write_response};
 use tungstenite::http::HeaderMap;
 use tungstenite::http::header::{HOST, HeaderName, HeaderValue, ORIGIN, SEC_WEBSOCKET_PROTOCOL};
 
-use crate::clients::address::names_an_address;
 use crate::config::WebSocketRules;
-use crate::connection::socket::{CONTROL_FRAMES_BEFORE_CONNACK, Socket, receive};
 use crate::runtime::metrics::Metrics;
 use crate::runtime::tallies::TransportKind;
+use crate::transport::address::names_an_address;
+use crate::transport::socket::{CONTROL_FRAMES_BEFORE_CONNACK, Socket, receive};
 
 /// Deadline from the accepted socket to the end of the request's head (abuse I09).
 const LONGEST: Duration = Duration::from_secs(5);

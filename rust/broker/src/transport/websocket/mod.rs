@@ -18,8 +18,8 @@ use tungstenite::protocol::frame::coding::CloseCode;
 
 use self::inbound::{FramesEnd, Inbound};
 use self::outbound::{Headers, Outbound};
-use crate::clients::outbox::Outbox;
-use crate::connection::socket::{ReadBytes, ReadEnd, ReadPlace, Socket, WrittenBytes};
+use crate::transport::outbox::Outbox;
+use crate::transport::socket::{ReadBytes, ReadEnd, ReadPlace, Socket, WrittenBytes};
 
 pub(crate) use self::upgrade::{Refused, accept};
 

@@ -10,7 +10,7 @@ use tungstenite::protocol::frame::FrameHeader;
 use tungstenite::protocol::frame::coding::{CloseCode, Control, Data, OpCode};
 
 use super::inbound::HEADER_BYTES;
-use crate::clients::outbox::{Outbox, OutboxCursor, PIECES, packet_len};
+use crate::transport::outbox::{Outbox, OutboxCursor, PIECES, packet_len};
 
 /// Maximum number of frames that one write begins; each needs a slice for its header and one or more for its payload.
 const FRAMES: usize = PIECES / 2 - 1;

@@ -12,8 +12,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tungstenite::protocol::frame::coding::CloseCode;
 
-use crate::connection::tls::{self, TLS_BYTES, TlsSession, TlsStream};
 use crate::runtime::tallies::TransportKind;
+use crate::transport::tls::{self, TLS_BYTES, TlsSession, TlsStream};
 
 /// Maximum number of control frames of a client before CONNACK.
 pub(crate) const CONTROL_FRAMES_BEFORE_CONNACK: u32 = 100;
@@ -28,6 +28,14 @@ pub(crate) enum ReadPlace<'p> {
 }
 
 impl ReadPlace<'_> {
+    /// Maximum number of bytes.
+    pub(crate) fn room(&self) -> usize {
+        match self {
+            Self::Over(bytes) => bytes.len(),
+            Self::Behind(_, most) => *most,
+        }
+    }
+
     /// Calls `read` with bytes to overwrite, at most `most`, for a stream that looks at them.
     pub(super) fn over(
         self,
@@ -113,7 +121,8 @@ impl FramingError {
 /// A TCP stream, encrypted or not.
 pub(crate) enum Socket {
     Plain(TcpStream),
-    Tls(TlsStream),
+    /// Boxed, so that a plain connection does not need the space.
+    Tls(Box<TlsStream>),
 }
 
 /// A socket that moves to another shard's runtime.
@@ -255,7 +264,7 @@ impl DetachedSocket {
         let tcp = TcpStream::from_std(self.tcp)?;
         Ok(match self.session {
             None => Socket::Plain(tcp),
-            Some(session) => Socket::Tls(TlsStream::from_parts(tcp, session)),
+            Some(session) => Socket::Tls(Box::new(TlsStream::from_parts(tcp, session))),
         })
     }
 }

@@ -1,0 +1,141 @@
+//! Writes outboxes to sockets: that of a connection in its turn, and those of clients that only receive without a turn.
+
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use mqttcore_panics::may_panic;
+use tokio::task::yield_now;
+
+use crate::clients::client::{Client, QueueLevel};
+use crate::clients::link::Link;
+use crate::connection::READ_BELOW_BYTES;
+use crate::routing::group;
+use crate::sessions::lifecycle;
+use crate::shard::guard::{CONNECTION, contained};
+use crate::shard::{Due, Shard};
+
+/// Writes what is due, a batch between two polls of the sockets. Never returns.
+pub(crate) async fn write_due(shard: Rc<Shard>) {
+    loop {
+        let batch = shard.due.batch().await;
+        shard.refresh_now();
+        // Before acknowledgements are sent, so that acknowledged messages have been sent to all shards.
+        shard.flush_mailboxes();
+        for _ in 0..batch {
+            match shard.due.pop() {
+                Some(Due::Output(client)) => write_contained(&shard, &client),
+                Some(Due::Turn(waker)) => waker.wake(),
+                None => break,
+            }
+        }
+        // The runtime polls the sockets before it polls this task again.
+        yield_now().await;
+    }
+}
+
+/// Writes the outbox of a client. A panic closes its connection.
+fn write_contained(shard: &Rc<Shard>, client: &Rc<Client>) {
+    let Some(link) = client.link() else { return };
+    let mut has_panicked = true;
+    contained(shard, CONNECTION, || {
+        write_without_turn(shard, client, &link);
+        has_panicked = false;
+    });
+    if has_panicked {
+        link.close_lost();
+    }
+}
+
+/// Writes what a client gets, as a turn of its task does; if more is to be done, wakes the task.
+fn write_without_turn(shard: &Rc<Shard>, client: &Rc<Client>, link: &Rc<Link>) {
+    if needs_turn(client, link) {
+        link.wake();
+        return;
+    }
+    may_panic(CONNECTION);
+    link.note_run();
+    let written =
+        link.with_waker(|waker| write(shard, client, link, &mut Context::from_waker(waker)));
+    match written {
+        Some(Ok(())) => {
+            group::update_availability(shard, client, link.outbox.borrow().len());
+            if link.counts_memory() {
+                client.weigh(shard);
+            }
+        }
+        // The task finds the error, too.
+        Some(Err(_)) => link.wake(),
+        None => {}
+    }
+}
+
+/// Whether a turn of the task does more than to write.
+fn needs_turn(client: &Client, link: &Link) -> bool {
+    let outbox = link.outbox.borrow();
+    link.closing().is_some()
+        || link.is_settling.get()
+        || outbox.is_blocked()
+        || outbox.len() >= READ_BELOW_BYTES
+        || client.queue_level.get() != QueueLevel::Empty
+        || client.session.borrow().wants_page()
+        || link.has_replays()
+}
+
+/// Writes from the outbox as much as the socket takes: one `send`, or one `writev`. If the socket is full, the task of
+/// `cx` is woken when it is not.
+///
+/// # Errors
+///
+/// Those of the socket: the connection is lost.
+pub(super) fn write(
+    shard: &Shard,
+    client: &Rc<Client>,
+    link: &Link,
+    cx: &mut Context<'_>,
+) -> io::Result<()> {
+    let mut own = link.transport.borrow_mut();
+    let Some(transport) = &mut *own else {
+        return Ok(());
+    };
+    let packets = link.outbox.borrow().packets();
+    let (mut raw, mut bytes) = (0, 0);
+    while transport.has_output() || !link.outbox.borrow().is_empty() {
+        let written = match transport.poll_write(cx, &link.outbox.borrow()) {
+            Poll::Ready(written) => written?,
+            Poll::Pending => break,
+        };
+        let tallies = &shard.metrics().tallies;
+        tallies.bytes_sent.add(transport.kind(), written.raw);
+        if let Some(outbox) = link.outbox.borrow_mut().get_mut() {
+            outbox.advance(written.payload);
+        }
+        raw += written.raw;
+        bytes += written.payload;
+    }
+    if raw > 0 {
+        count_written(shard, link, packets, bytes);
+    }
+    if !link.outbox.borrow().is_empty() || transport.has_output() {
+        note_full_socket(shard, client, link);
+    }
+    Ok(())
+}
+
+/// Counts written bytes; the outbox had `packets` before.
+fn count_written(shard: &Shard, link: &Link, packets: u32, bytes: usize) {
+    let sent = packets.wrapping_sub(link.outbox.borrow().packets());
+    let measures = &link.measures;
+    if let Some((qos, read_at)) = measures.count_sent(shard.period(), sent, bytes) {
+        shard.count_delivery_time(measures, qos, read_at);
+    }
+}
+
+/// Called if the socket is full: copies messages out of other clients' chunks, and starts the stall timeout.
+fn note_full_socket(shard: &Shard, client: &Rc<Client>, link: &Link) {
+    link.outbox.borrow_mut().release_chunks();
+    client.session.borrow_mut().release_chunks();
+    if link.measures.note_blocked(shard.now()) {
+        lifecycle::arm(shard, client);
+    }
+}
