@@ -17,7 +17,7 @@ use crate::transport::outbox::Outbox;
 
 impl Connection {
     /// Sends the reason to the client, detaches its session, and closes the connection.
-    pub(super) async fn finish(mut self, end: DisconnectCause, _slot: ConnectionSlot) {
+    pub(super) async fn finish(mut self, end: DisconnectCause, slot: ConnectionSlot) {
         if let Some(waits) = self.waits.get_mut() {
             waits.reauthentication = None;
         }
@@ -53,6 +53,8 @@ impl Connection {
         if !is_owed_more
             && (matches!(end, DisconnectCause::Lost) || self.may_close(&end, &outbox, &transport))
         {
+            // A client that sees the close may connect again.
+            drop(slot);
             return;
         }
         let last = leaving(&outbox, transport.begun(&outbox));

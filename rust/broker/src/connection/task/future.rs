@@ -51,13 +51,13 @@ impl Future for ConnectionTask {
         let Some(owner) = self.0.owner() else {
             return Poll::Ready(());
         };
-        owner.link.transport.take();
         if let Err(panicked) = result {
             report(&owner.shard, &panicked);
             owner.clone().detach_lost();
         }
-        // The socket is closed before the task counts as ended.
+        // The socket is closed before the task counts as ended, and its slot is free before that.
         self.0 = Stage::Over;
+        owner.link.transport.take();
         owner.shard.task_ended();
         Poll::Ready(())
     }
