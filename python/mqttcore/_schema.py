@@ -396,14 +396,21 @@ def allowed_text(notes: Iterable[object]) -> str:
     return ""
 
 
-def check_record(record: Made, *, key: str, faults: Faults) -> None:
-    """Checks a dataclass that Python code made by the rules of its fields."""
+def check_record(record: Record, *, key: str, faults: Faults) -> None:
+    """Checks a record that Python code made by the rules of its fields.
+
+    Values that are the defaults of their fields are not checked: a test does that.
+    """
     place = Place(type(record).__name__)
+    fields = record.fields_by_name
+    given = [name for name, value in vars(record).items() if value is not fields[name].default]
     own: Kind = type(record)
-    for name, kind in field_types(own).items():
-        path = f"{key}.{name}" if key else name
-        entry = Entry(getattr(record, name), "", place, place)
-        check_made(kind, entry, key=path, faults=faults)
+    kinds = field_types(own) if given else {}
+    for name in given:
+        if name in kinds:
+            path = f"{key}.{name}" if key else name
+            entry = Entry(getattr(record, name), "", place, place)
+            check_made(kinds[name], entry, key=path, faults=faults)
 
 
 def check_made(kind: Kind, entry: Entry, *, key: str, faults: Faults) -> None:
@@ -412,7 +419,7 @@ def check_made(kind: Kind, entry: Entry, *, key: str, faults: Faults) -> None:
     value = entry.value
     if Table in options or (value is None and type(None) in options):
         return
-    if is_record(value) and type(value) in [bare(option)[0] for option in options]:
+    if isinstance(value, Record) and type(value) in [bare(option)[0] for option in options]:
         check_record(value, key=key, faults=faults)
         return
     if isinstance(value, tuple) and is_array(options[0]):

@@ -6,7 +6,6 @@ Modules that a plain start does not need are imported where they are used.
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import pathlib
 import threading
@@ -15,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from mqttcore._core import CopyProgress, Engine, MessageProperties, Session
+from mqttcore._log import load, logger
 from mqttcore.auditing import ENDPOINT, Change, called_by
 from mqttcore.bans import Ban, ban_actions, target_of
 from mqttcore.changes import Bound, Changes, changes
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mqttcore.streams.delta import DeltaTables
     from mqttcore.streams.info import StreamInfo
 
-log = logging.getLogger("mqttcore")
+log = logger("mqttcore")
 
 T = TypeVar("T")
 
@@ -591,6 +591,7 @@ class Broker:
             from mqttcore.plugin.no_plugins import NoPlugins
 
             return NoPlugins(sessions)
+        load()  # plugins have loggers of their own
         from mqttcore.plugin.host import PluginHost
         from mqttcore.plugin.loading import load_plugins
 

@@ -1,10 +1,13 @@
 """Compares settings at a reload: what has changed, and which changes need a restart."""
 
-import logging
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from mqttcore._record import Record
 from mqttcore.config import Listener, Settings
+
+if TYPE_CHECKING:
+    import logging
 
 RESTART = frozenset(
     (
@@ -52,7 +55,7 @@ class Changes(Record):
     restart: tuple[str, ...]
     """Changes that need a restart."""
 
-    def write_to(self, log: logging.Logger) -> None:
+    def write_to(self, log: "logging.Logger") -> None:
         """Writes them into the log, with a warning if a restart is needed."""
         log.info("reloaded; changed: %s", ", ".join(self.applied) or "nothing")
         if self.restart:

@@ -7,7 +7,6 @@ before the answer. Only users who may enter the folder can reach the socket.
 
 import contextlib
 import json
-import logging
 import os
 import pathlib
 import socket
@@ -17,11 +16,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from mqttcore._core import CopyProgress
+from mqttcore._log import logger
 from mqttcore._socket_path import short
 from mqttcore.auditing import Caller, called_by
 from mqttcore.errors import MqttError, StoreError
 
-log = logging.getLogger("mqttcore")
+log = logger("mqttcore")
 
 NAME: Final = "control"
 LONGEST_LINE: Final = 64 * 1_024

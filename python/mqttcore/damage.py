@@ -1,12 +1,12 @@
 """Damaged stores: the advice to the operator, and the repair before a start (`--accept-loss`)."""
 
-import logging
 import pathlib
 
 from mqttcore import _core
+from mqttcore._log import logger
 from mqttcore.errors import StoreError
 
-log = logging.getLogger("mqttcore")
+log = logger("mqttcore")
 
 
 def is_damage(error: Exception) -> bool:

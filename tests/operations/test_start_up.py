@@ -79,18 +79,18 @@ def test_pub_loads_no_server() -> None:
 def test_a_plain_start_loads_nothing_that_it_does_not_need() -> None:
     program = (
         "import sys\n"
-        "from mqttcore import logs, serve\n"
-        "options = serve.parser().parse_args(['--listen', '127.0.0.1:0'])\n"
-        "logs.configure('info', serve.Settings().log)\n"
-        "with serve.Broker(serve.origin_of(options)) as broker:\n"
-        "    serve.banner(broker, has_file=False)\n"
+        "from mqttcore import _serve_options, logs, server\n"
+        "options = _serve_options.read_options(['--listen', '127.0.0.1:0'])\n"
+        "logs.configure('info', server.Settings().log)\n"
+        "with server.Broker(server.origin_of(options)) as broker:\n"
+        "    server.banner(broker, has_file=False)\n"
         "    print(*sys.modules)\n"
     )
 
     found = printed(program)
     slow = {
-        *("asyncio", "dataclasses", "datetime", "inspect", "json"),
-        *("selectors", "shutil", "socket"),
+        *("argparse", "asyncio", "dataclasses", "datetime", "gettext", "inspect", "json"),
+        *("logging", "selectors", "shutil", "socket"),
     }
     plugins = {f"mqttcore.plugin.{name}" for name in ("answers", "base", "chain", "hooks", "host")}
     unused = {"mqttcore.control", "mqttcore.config.effective", "mqttcore.streams.info"}

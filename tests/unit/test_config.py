@@ -6,11 +6,13 @@ import os
 import pathlib
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 from mqttcore import ConfigError, Settings
+from mqttcore._record import REQUIRED, Record
+from mqttcore._schema import Entry, Faults, Place, check_made, field_types
 from mqttcore.config import Access, Listener, PluginUse, ServerLimits, load
 from mqttcore.plugin.loading import load_plugins
 
@@ -725,3 +727,28 @@ def test_a_store_where_the_data_folder_was_before_is_not_left_behind(
     assert faults("etc/b.toml") == expected, "an empty mount is no store"
     (tmp_path / "etc" / "var" / "checkpoint.redb").touch()
     assert load("etc/b.toml").data == "etc/var"
+
+
+def records() -> list[type[Record]]:
+    """All tables of the configuration."""
+    return [Settings, *(kind for kind in Record.__subclasses__() if is_table(kind))]
+
+
+def is_table(kind: type[Record]) -> bool:
+    """Whether a record is a table of the file."""
+    return kind.__module__.startswith(("mqttcore.config.parts", "mqttcore.streams", "mqttcore.se"))
+
+
+@pytest.mark.parametrize("kind", records(), ids=lambda kind: kind.__name__)
+def test_each_default_is_allowed(kind: type[Record]) -> None:
+    """`check_record` does not ask again."""
+    found = Faults()
+    place = Place(kind.__name__)
+    own_kind: Any = kind
+    kinds: Mapping[str, Any] = field_types(own_kind)
+
+    for name, own in kind.fields_by_name.items():
+        if name in kinds and own.default is not REQUIRED:
+            check_made(kinds[name], Entry(own.default, "", place, place), key=name, faults=found)
+
+    assert found.lines() == []

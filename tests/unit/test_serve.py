@@ -1,5 +1,6 @@
 """`python -m mqttcore.serve` as a process: its banner, its signals, its exit status."""
 
+import gc
 import os
 import pathlib
 import re
@@ -10,7 +11,16 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
-from mqttcore import Broker, BrokerFailedError, Settings, __version__, _core, healthcheck
+from mqttcore import (
+    Broker,
+    BrokerFailedError,
+    Settings,
+    __version__,
+    _core,
+    _serve_options,
+    healthcheck,
+    server,
+)
 from mqttcore import serve as serve_command
 from mqttcore.config import Listener
 
@@ -414,6 +424,47 @@ def test_accept_clock_reaches_the_broker(
 
     assert serve_command.main(["--listen", "127.0.0.1:0", *flags]) == 1
     assert asked == [bool(flags)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "--listen 127.0.0.1:0 --listen ws://127.0.0.1:0 --log-level debug",
+        "--config a.toml --data kept --accept-loss --accept-clock --check-config --print-defaults",
+    ],
+)
+def test_a_plain_command_line_is_read_as_argparse_reads_it(line: str) -> None:
+    options = _serve_options.plain_options(line.split())
+
+    assert options is not None
+    read = serve_command.parser().parse_args(line.split(), _serve_options.Options())
+    assert vars(options) == vars(read)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["-c a", "--data=kept", "--conf a", "--data", "--data -x", "--accept_loss", "--listen --", "x"],
+)
+def test_argparse_reads_what_is_not_plain(line: str) -> None:
+    assert _serve_options.plain_options(line.split()) is None
+
+
+def test_garbage_is_collected_from_the_start_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    during: list[bool] = []
+
+    def wait(_self: server.Signals) -> int:
+        during.append(gc.isenabled())
+        return signal.SIGINT
+
+    monkeypatch.setattr(server.Signals, "wait", wait)
+    monkeypatch.setattr(server.Signals, "__init__", lambda _self: None)
+    monkeypatch.setattr(server.Signals, "release", lambda _self: None)
+
+    assert serve_command.main(["--listen", "127.0.0.1:0"]) == 0
+    gc.unfreeze()
+    assert during == [True]
+    assert gc.isenabled()
 
 
 def test_the_command_says_its_version() -> None:

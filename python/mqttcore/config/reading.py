@@ -1,12 +1,12 @@
 """Reads the configuration. Precedence: flags, then environment, then TOML file or folder."""
 
-import logging
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, cast
 
 from mqttcore import _core
+from mqttcore._log import logger
 from mqttcore._record import Record, field
 from mqttcore._schema import Entry, Faults, Place, beside, entry_of, read_fields
 from mqttcore.config.checks import check_together, place_of, raise_faults
@@ -18,7 +18,7 @@ from mqttcore.config.values import (
     unix_path,
 )
 
-logger = logging.getLogger(__name__)
+log = logger(__name__)
 
 OLD_NAMES: Final = {"promise": "durability"}
 """Keys of earlier versions, in the file itself, its listeners and its topics."""
@@ -152,7 +152,7 @@ def rename_old_keys(root: Entry, faults: Faults) -> None:
                 places.append(str(entry.key_place))
         if places:
             where = ", ".join(places)
-            logger.warning("%s: %s is the old name of the key %s: rename it", where, old, new)
+            log.warning("%s: %s is the old name of the key %s: rename it", where, old, new)
 
 
 def tables(root: Entry) -> Iterator[dict[str, Entry]]:

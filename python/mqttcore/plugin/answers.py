@@ -44,7 +44,7 @@ FULL_QUEUE_POLICIES: Sequence[str] = get_args(FullQueuePolicy)
 OPERATOR_SCOPES: Sequence[str] = get_args(OperatorScope)
 
 
-def refuse_faults(record: object) -> None:
+def refuse_faults(record: Record) -> None:
     """Raises `ValueError` when a field does not fit its type."""
     faults = Faults()
     check_record(record, key="", faults=faults)

@@ -1,18 +1,18 @@
 """The thread that writes the lines of the engine into the log, and passes on what else it tells."""
 
 import contextlib
-import logging
 import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from mqttcore._core import HookQueues, Question
+from mqttcore._log import logger
 from mqttcore.logs import FIELDS
 
 if TYPE_CHECKING:
     from mqttcore.plugin.base import Stored
 
-engine_log = logging.getLogger("mqttcore.engine")
+engine_log = logger("mqttcore.engine")
 
 LOG_JOIN_S = 5.0
 """Seconds that `join` waits for the last lines of the log; a handler may block for ever."""

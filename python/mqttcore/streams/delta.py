@@ -7,7 +7,6 @@ standard input ends, hence with the broker.
 
 from __future__ import annotations
 
-import logging
 import pathlib
 import subprocess
 import sys
@@ -15,9 +14,11 @@ import threading
 from collections.abc import Sequence
 from typing import Final
 
+from mqttcore._log import logger
+
 __all__ = ["DeltaTables"]
 
-log = logging.getLogger("mqttcore")
+log = logger("mqttcore")
 
 BACKOFF_S: Final = (1.0, 60.0)
 """Seconds before the process is restarted: at first, and at most."""
