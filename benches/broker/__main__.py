@@ -13,7 +13,8 @@ Rows of TLS have full handshakes, without tickets, and certificates of P-256.
 Every broker runs as its own process on one core, as users run it; the load generator
 (`mqttcore-load`) runs on another. Brokers take turns, row by row and round by round, each time
 freshly started; every second round is the other way round. In rows of the ceiling, the other is a
-bare forwarder between sockets (`mqttcore-ceiling`). A ratio is the median of the ratios of the
+bare forwarder between sockets (`mqttcore-ceiling`). In lines with `nothing kept`, the other is ours
+without a data folder. A ratio is the median of the ratios of the
 rounds, with the lowest and the highest: rates of different machines or different hours are not
 compared. `load` is how busy the core of the load generator is; at 1 the row measures the generator.
 In the row with a fixed rate the time of a message begins when it was due, and the generator never
@@ -45,6 +46,7 @@ from benches.broker.reload import reload_times
 from benches.broker.rows import (
     BESIDE,
     BEST,
+    BOUNDS,
     CEILING,
     DURABLE_ROWS,
     EMBEDDED,
@@ -54,6 +56,7 @@ from benches.broker.rows import (
     ROWS,
     SCALES,
     START,
+    UNKEPT,
     Figure,
     Goal,
     Measured,
@@ -101,6 +104,7 @@ def measure_round(
 def in_turn(brokers: Brokers, row: Row, number: int) -> tuple[str, ...]:
     """Who carries this row, in the order of this round: the other way round in each second one."""
     names = (OURS, BESIDE) if row.beside else brokers.names(tls=row.tls, ceiling=row.has_ceiling)
+    names += (UNKEPT,) if row.has_unkept else ()
     return names if number % 2 == 0 else names[::-1]
 
 
@@ -119,15 +123,16 @@ def measure_row(
         settings, looks_on = observer.settings(settings), observer.looks_on()
     with (
         brokers.running(
-            OURS if is_other_load else name,
+            OURS if is_other_load or name == UNKEPT else name,
             tls=row.tls and not is_other_load,
             settings=settings,
             both_cores=row.has_both_cores and not is_other_load,
+            keeps=name != UNKEPT,
         ) as broker,
         looks_on,
         tempfile.TemporaryDirectory(dir=brokers.folder, prefix="disk-") as disk,
     ):
-        if row.has_disk:
+        if row.has_disk and name != UNKEPT:
             extra += ["--disk", disk]
         is_alone = not row.has_both_cores or is_other_load
         line = brokers.load((kind, *extra, *load, *broker.words), is_alone=is_alone)
@@ -190,12 +195,10 @@ def progress(text: str) -> None:
 def summary(figure: Figure, name: str, result: Measured) -> dict[str, Any]:
     """One line with its medians, its ratios and whether its goal is met."""
     goal = figure.goal
-    first = BESIDE if BESIDE in result.rounds else MOSQUITTO
-    if goal is not None and goal.of is not None and goal.of[0] == CEILING:
-        first = CEILING
+    first = figure.beside or (BESIDE if BESIDE in result.rounds else MOSQUITTO)
     is_rate = figure.unit in {"msg/s", "1/s"}
     details = ("p50_us", "p99_us", "broker_cpu_us") if is_rate else ()
-    compared = {CEILING} if first == CEILING else result.rounds.keys() - {OURS, CEILING}
+    compared = {figure.beside} if figure.beside else result.rounds.keys() - {OURS} - BOUNDS
     ratios = {other: figure.ratios(result, other) for other in sorted(compared)}
     return {
         "row": name,

@@ -20,7 +20,7 @@ from pathlib import Path
 from string import Template
 from typing import Any, Final
 
-from benches.broker.rows import CEILING
+from benches.broker.rows import BOUNDS, CEILING
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 START_S = 10.0
@@ -123,7 +123,7 @@ def read_peer(name: str, table: dict[str, Any]) -> Peer:
     """One broker: ``command``, and the texts ``config`` and ``tls``."""
     command = table.pop("command", None)
     config, tls = table.pop("config", ""), table.pop("tls", "")
-    if name in {"ours", "mosquitto", "beside", CEILING}:
+    if name in {"ours", "mosquitto", "beside", *BOUNDS}:
         raise ValueError(f"[{name}]: this name is taken; choose another one")
     if not isinstance(command, list) or not all(isinstance(word, str) for word in command):
         raise TypeError(f"[{name}]: command is a list of strings")
@@ -171,9 +171,19 @@ class Brokers:
         return made
 
     def command(
-        self, name: str, port: int, data: Path, *, tls: bool, settings: str = ""
+        self,
+        name: str,
+        port: int,
+        data: Path,
+        *,
+        tls: bool = False,
+        settings: str = "",
+        keeps: bool = True,
     ) -> list[str]:
-        """The command line of one broker on one port of the loopback."""
+        """The command line of one broker on one port of the loopback.
+
+        Unless it `keeps`, ours has no data folder, and the same limits.
+        """
         config = self.folder / f"{name}-{port}.conf"
         if name in self.pythons:
             if tls:
@@ -186,7 +196,8 @@ class Brokers:
             if not self.durable:
                 return ours
             config.write_text(OURS_KEEPS)
-            return [*ours, "--config", str(config), "--data", str(data)]
+            folder = ["--data", str(data)] if keeps else []
+            return [*ours, "--config", str(config), *folder]
         if name == CEILING:
             return [str(self.ceiling), f"127.0.0.1:{port}"]
         if name in self.peers:
@@ -220,7 +231,13 @@ class Brokers:
 
     @contextlib.contextmanager
     def running(
-        self, name: str, *, tls: bool = False, settings: str = "", both_cores: bool = False
+        self,
+        name: str,
+        *,
+        tls: bool = False,
+        settings: str = "",
+        both_cores: bool = False,
+        keeps: bool = True,
     ) -> Iterator[Running]:
         """A broker that answers; `settings` are a configuration of ours, in TOML."""
         cores = {self.broker_core, self.load_core} if both_cores else {self.broker_core}
@@ -230,7 +247,7 @@ class Brokers:
         with log.open("wb") as sink:
             began = time.monotonic()
             process = subprocess.Popen(  # noqa: S603 -- our own command line
-                self.command(name, port, data, tls=tls, settings=settings),
+                self.command(name, port, data, tls=tls, settings=settings, keeps=keeps),
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,

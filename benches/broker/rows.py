@@ -13,6 +13,10 @@ BESIDE: Final = "beside"
 """What ours is compared with where that is not Mosquitto: another build of it, or another load."""
 CEILING: Final = "ceiling"
 """A bare forwarder between sockets: `mqttcore-ceiling`."""
+UNKEPT: Final = "unkept"
+"""Ours without a data folder, under the load of a row with one."""
+BOUNDS: Final = frozenset({CEILING, UNKEPT})
+"""What ours is compared with in lines of their own, as a bound."""
 BEST: Final = "best"
 """Stands for the broker with the highest figure, ours left out."""
 SCALES: Final = {"ms": 1e-3}
@@ -43,7 +47,7 @@ class Measured:
         """The broker's name; of `BEST`, that with the highest median of a figure."""
         if broker != BEST:
             return broker
-        others = self.rounds.keys() - {OURS, CEILING, BESIDE}
+        others = self.rounds.keys() - {OURS, BESIDE} - BOUNDS
         return max(sorted(others), key=lambda other: self.median(other, key) or 0, default=BEST)
 
     def ratios(self, key: str, other: str) -> list[float]:
@@ -66,14 +70,17 @@ class Goal:
     times: float = 0.0
     of: tuple[str, str] | None = None
     """Broker and key of the other figure."""
+    or_of: tuple[str, str] | None = None
+    """Those of one more; the lesser of both counts."""
     is_floor: bool = False
 
     def bound(self, measured: Measured) -> float | None:
         """The bound; `None` when the other figure was not measured."""
         if self.of is None:
             return self.plus
-        other = measured.median(*self.of)
-        return None if other is None else self.times * other + self.plus
+        figures = [measured.median(*of) for of in (self.of, self.or_of) if of is not None]
+        others = [figure for figure in figures if figure is not None]
+        return self.times * min(others) + self.plus if len(others) == len(figures) else None
 
     def holds(self, value: float | None, bound: float | None, ratio: float | None) -> bool | None:
         """Whether it is kept to, by the ratio of neighbouring rounds where it is one."""
@@ -106,6 +113,8 @@ class Figure:
     goal: Goal | None = None
     stretch: Goal | None = None
     """What would be better still."""
+    beside: str = ""
+    """The bound that it is compared with, instead of other brokers."""
     over: Callable[[Iterable[float]], float] = statistics.median
     """What is made of the rounds."""
 
@@ -141,6 +150,8 @@ class Row:
     """The configuration under ``beside``."""
     has_ceiling: bool = False
     """The bare forwarder carries this load, too."""
+    has_unkept: bool = False
+    """Ours without a data folder carries this load, too."""
     has_both_cores: bool = False
     """Ours may use the core of the load generator as well; not under ``beside``."""
     is_observed: bool = False
@@ -169,7 +180,8 @@ def plain(
     """
     figures = [Figure(goal=of_rate(of, goal), stretch=of_rate(of, stretch))]
     if ceiling is not None:
-        figures.append(Figure(name=f"{name}, ceiling", goal=of_rate(CEILING, ceiling)))
+        share = of_rate(CEILING, ceiling)
+        figures.append(Figure(name=f"{name}, ceiling", goal=share, beside=CEILING))
     return Row(name=name, load=load, figures=tuple(figures), has_ceiling=ceiling is not None)
 
 
@@ -389,20 +401,26 @@ DEEP: Final = (*KEPT, "--window", "64")
 def synced(name: str, *load: str) -> Row:
     """A row of messages a second that are synced before they are acknowledged.
 
-    The goal is a share of what the disk allows: all publishers together have at most
-    ``publishers * window`` messages in flight, and none is acknowledged before it is synced, so
-    that many messages pass in the time of one sync. That time is measured in the same run and
-    folder, before the load: the median of 50 times a write of as many bytes as these messages have
-    in the log (topic, payload and 48 bytes each) to a plain file, and fdatasync.
-    ``disk_allows_per_s = publishers * window / sync time``.
+    The goal is a share of the lesser of two bounds (ADR 0140).
+
+    What the disk allows: all publishers together have at most ``publishers * window`` messages in
+    flight, and none is acknowledged before it is synced, so that many messages pass in the time of
+    one sync. That time is measured in the same run and folder, before the load: the median of 50
+    times a write of as many bytes as these messages have in the log (topic, payload and 48 bytes
+    each) to a plain file, and fdatasync. ``disk_allows_per_s = publishers * window / sync time``.
+
+    What the core allows: the rate of the same broker without a data folder under the same load, in
+    the same rounds.
     """
-    allowed = (OURS, "disk_allows_per_s")
-    rate = Figure(
-        goal=Goal(times=0.7, of=allowed, is_floor=True),
-        stretch=Goal(times=0.9, of=allowed, is_floor=True),
+    disk, core = (OURS, "disk_allows_per_s"), (UNKEPT, "messages_per_s")
+    goal, stretch = (Goal(times=times, of=disk, or_of=core, is_floor=True) for times in (0.7, 0.9))
+    figures = (
+        Figure(goal=goal, stretch=stretch),
+        Figure(name=f"{name}, nothing kept", beside=UNKEPT),
+        Figure(name=f"{name}, disk allows", key="disk_allows_per_s"),
+        Figure(name=f"{name}, one sync", key="disk_sync_us", unit="ms"),
     )
-    sync = Figure(name=f"{name}, one sync", key="disk_sync_us", unit="ms")
-    return Row(name=name, load=load, figures=(rate, sync), has_disk=True)
+    return Row(name=name, load=load, figures=figures, has_disk=True, has_unkept=True)
 
 
 def beside_the_disk(share: str, plus_ms: float) -> Goal:

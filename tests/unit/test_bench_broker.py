@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -19,6 +19,7 @@ from benches.broker.rows import (
     CEILING,
     MOSQUITTO,
     OURS,
+    UNKEPT,
     Figure,
     Goal,
     Measured,
@@ -94,22 +95,69 @@ def test_a_goal_may_be_beside_the_best_of_the_others() -> None:
     assert line["others"] == {MOSQUITTO: 1_000, "quick": 1_400}
 
 
-def test_the_goal_of_a_synced_row_is_a_share_of_what_the_disk_allows() -> None:
+def synced_lines(*, unkept: float | None) -> list[dict[str, Any]]:
+    """The lines of a synced row whose disk allows 100 messages a second, and that has 75."""
     measured = Measured()
     for passed, allowed in ((70.0, 90.0), (75.0, 100.0), (80.0, 110.0)):
         figures = {"messages_per_s": passed, "disk_allows_per_s": allowed, "disk_sync_us": 500.0}
         measured.add(OURS, figures)
         measured.add(MOSQUITTO, figures)
+        measured.add(UNKEPT, {"messages_per_s": unkept})
     row = synced("a row, kept", "pairs")
+    lines = zip(row.figures, row.names(), strict=True)
+    return [summary(figure, name, measured) for figure, name in lines]
 
-    rate, sync = [
-        summary(figure, name, measured)
-        for figure, name in zip(row.figures, row.names(), strict=True)
-    ]
 
-    assert (rate["goal"], rate["met"]) == (">= 70.0", True)
-    assert (rate["stretch"], rate["stretch_met"]) == (">= 90.0", False)
+@pytest.mark.parametrize(
+    ("unkept", "goal", "met", "stretch", "stretch_met"),
+    [
+        pytest.param(300.0, ">= 70.0", True, ">= 90.0", False, id="the disk allows less"),
+        pytest.param(80.0, ">= 56.0", True, ">= 72.0", True, id="the core allows less"),
+        pytest.param(None, None, None, None, None, id="not measured"),
+    ],
+)
+def test_the_goal_of_a_synced_row_is_a_share_of_the_lesser_of_two_bounds(
+    unkept: float | None,
+    goal: str | None,
+    met: bool | None,
+    stretch: str | None,
+    stretch_met: bool | None,
+) -> None:
+    rate, *_ = synced_lines(unkept=unkept)
+
+    assert (rate["goal"], rate["met"]) == (goal or ">= -", met)
+    assert (rate["stretch"], rate["stretch_met"]) == (stretch or ">= -", stretch_met)
+
+
+def test_a_synced_row_prints_both_bounds_and_the_sync() -> None:
+    rate, unkept, disk, sync = synced_lines(unkept=150.0)
+
+    assert rate["ratios"] == {MOSQUITTO: (1, 1, 1)}
+    assert (unkept["row"], unkept["ours"], unkept["other"]) == (
+        "a row, kept, nothing kept",
+        75.0,
+        150.0,
+    )
+    assert unkept["ratios"] == {UNKEPT: (70 / 150, 0.5, 80 / 150)}
+    assert (disk["row"], page.figure(disk["ours"], "msg/s")) == (
+        "a row, kept, disk allows",
+        "100.0 msg/s",
+    )
     assert (sync["row"], page.figure(sync["ours"], "ms")) == ("a row, kept, one sync", "0.50 ms")
+
+
+def test_ours_without_a_data_folder_carries_a_synced_row_too(tmp_path: Path) -> None:
+    options = Namespace(
+        python="python", beside="python", ours_only=False, peers=None, load=tmp_path / "load"
+    )
+    brokers = Brokers(options, tmp_path, durable=True)
+    data = tmp_path / "data"
+
+    kept, unkept = (brokers.command(OURS, 7, data, keeps=keeps) for keeps in (True, False))
+
+    assert [*unkept, "--data", str(data)] == kept
+    assert bench.in_turn(brokers, synced("a row", "pairs"), 0) == (OURS, BESIDE, UNKEPT)
+    assert bench.in_turn(brokers, plain("a row"), 0) == (OURS, BESIDE)
 
 
 def test_the_ceiling_is_compared_in_a_line_of_its_own() -> None:
