@@ -352,6 +352,11 @@ impl Link {
             .set(if is_stored { own } else { Some(waker.clone()) });
     }
 
+    /// Whether its task has had a turn; the first one writes what is in the outbox.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.with_waker(|_| ()).is_some()
+    }
+
     /// How long it has existed.
     pub(crate) fn age(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.connected_at)

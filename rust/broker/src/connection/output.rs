@@ -29,8 +29,10 @@ pub(crate) async fn write_due(shard: Rc<Shard>) {
                 None => break,
             }
         }
-        // The runtime polls the sockets before it polls this task again.
-        yield_now().await;
+        if !shard.due.is_empty() {
+            // The runtime polls the sockets before it polls this task again.
+            yield_now().await;
+        }
     }
 }
 

@@ -35,6 +35,11 @@ impl<T> DueQueue<T> {
         waiting.push_back(work);
     }
 
+    /// Whether nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.borrow().is_empty()
+    }
+
     /// Whether more waits than is done between two polls of the sockets.
     pub(crate) fn is_long(&self) -> bool {
         self.waiting.borrow().len() >= BATCH

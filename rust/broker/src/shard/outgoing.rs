@@ -72,7 +72,7 @@ impl Client {
         if is_blocked {
             self.weigh(shard);
         }
-        if was_empty && !is_empty && !link.in_turn.get() {
+        if was_empty && !is_empty && !link.in_turn.get() && link.has_begun() {
             shard.due.push(Due::Output(Rc::clone(self)));
         }
     }
