@@ -54,8 +54,7 @@ impl Connection {
             && (matches!(end, DisconnectCause::Lost) || self.may_close(&end, &outbox, &transport))
         {
             // A client that sees the close may connect again.
-            drop(slot);
-            return;
+            return drop(slot);
         }
         let last = leaving(&outbox, transport.begun(&outbox));
         drop(outbox);
