@@ -42,6 +42,7 @@ def overview(*, received: int, dropped: int) -> dict[str, object]:
         "refused": {},
         "memory": {"budget_bytes": 2_000_000_000, "used_bytes": 1_500_000},
         "disk_pressure": "none",
+        "store": {"sync_p50_us": 500, "sync_p99_us": 32_100, "log_bytes": 9, "live_bytes": 8},
         "warnings": [{"code": "disk", "text": "little room", "fix": "make room"}],
     }
 
@@ -71,7 +72,7 @@ def hook(name: str, p99_us: int | None, *, calls: int = 1, waiting: int = 0) -> 
 
 def test_the_store_and_the_slowest_hooks_are_shown() -> None:
     hooks = [hook("quick", 50), hook("slow", 20_000, waiting=7), hook("off", None, calls=0)]
-    sample = AFTER._replace(syncs_s={"0.5": 0.0005, "0.99": 0.0321}, hooks=hooks)
+    sample = AFTER._replace(hooks=hooks)
 
     shown = screen.summary(screen.Shown(sample, rates(BEFORE, sample), "queue"))
 

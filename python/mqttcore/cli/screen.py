@@ -144,9 +144,9 @@ def summary(shown: Shown) -> list[str]:
         f" disk pressure: {found['disk_pressure']}",
         f"shards     {shards(shown.sample.shards)}",
     ]
-    if syncs := shown.sample.syncs_s:
-        times = ", ".join(f"p{float(part) * 100:g} {ms(time_s)}" for part, time_s in syncs.items())
-        parts.append(f"store      sync {times}")
+    if store := found["store"]:
+        p50, p99 = (ms(store[f"sync_{part}_us"] / 1e6) for part in ("p50", "p99"))
+        parts.append(f"store      sync p50 {p50}, p99 {p99}")
     if shown.sample.hooks:
         parts.append(f"hooks      {hooks(shown.sample.hooks)}")
     parts += [f"WARNING    {warning['text']}: {warning['fix']}" for warning in found["warnings"]]
