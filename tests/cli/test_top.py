@@ -30,6 +30,7 @@ pytestmark = pytest.mark.skipif(not _core.has_streams, reason="this build has no
 def overview(*, received: int, dropped: int) -> dict[str, object]:
     return {
         "version": "1.2.3",
+        "node": "broker\x1b[2J",
         "uptime_s": 3_700,
         "now_ms": 1_700_000_000_000,
         "durability": "fsync",
@@ -126,7 +127,7 @@ def test_a_screen_has_the_size_of_the_terminal(width: int, height: int) -> None:
 def test_a_screen_of_80_by_24_has_all_there_is_to_say() -> None:
     shown = screen.lines(screen.Shown(AFTER, rates(BEFORE, AFTER), "queue", "tru"), 80, 24)
 
-    assert shown[0].startswith("mqttcore 1.2.3  up 1h1m")
+    assert shown[0].startswith("mqttcore 1.2.3 on broker\\x1b[2J  up 1h1m")
     assert "in         1.5k msg/s, 150kB/s" in shown
     assert "dropped    queue_full 5/s" in shown
     assert "memory     1.5MB of 2.0GB; disk pressure: none" in shown

@@ -131,7 +131,8 @@ def summary(shown: Shown) -> list[str]:
     clients, memory = found["clients"], found["memory"]
     to_come = f", {clients['to_come']} to be loaded" if clients["to_come"] else ""
     parts = [
-        f"mqttcore {found['version']}  up {duration(found['uptime_s'])}"
+        f"mqttcore {found['version']} on {printable(found['node'])}"
+        f"  up {duration(found['uptime_s'])}"
         f"  {time.strftime('%H:%M:%S', time.localtime(found['now_ms'] / 1_000))}"
         f"  durability: {found['durability']}",
         f"clients    {clients['connected']} connected, {clients['sessions']} sessions{to_come};"
