@@ -83,6 +83,7 @@ build: $(EXTENSION) ## build the extension into .venv (PROFILE=dev builds quicke
 
 # Same bytes wherever it is built: the time is that of the commit, and no path of this machine is in it (ADR 0068).
 wheel: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+wheel: export MQTTCORE_COMMIT ?= $(shell git rev-parse HEAD)
 wheel: export RUSTFLAGS := $(strip $(RUSTFLAGS) $(REMAPPED:%=--remap-path-prefix=%))
 wheel: export CFLAGS := $(strip $(CFLAGS) $(REMAPPED:%=-ffile-prefix-map=%))
 wheel: export CXXFLAGS := $(strip $(CXXFLAGS) $(REMAPPED:%=-ffile-prefix-map=%))

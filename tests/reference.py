@@ -21,8 +21,9 @@ FIGURES = (
     "rust/streams/src/kafka/producer.rs",
     "rust/http/src/lib.rs",
 )
-COUNTERS = """Keys of `Broker.stats()`. Refusals, from `connections_refused` to `slowed_memory`, are
-counted by listener, too: `listeners/NAME/` and the key, from the first one on.
+COUNTERS = """Keys of `Broker.stats()`. Those from `connections_accepted` to
+`held_back_retained_bytes` are counted by listener, too: `listeners/NAME/` and the key, from the
+first one on.
 
 """
 INTRODUCTION = """# Reference
@@ -100,7 +101,7 @@ def sys_topics() -> Iterator[tuple[str, ...]]:
     for name in re.findall(r"\"([a-z/]+)\",", loads):
         for period in ("1min", "5min", "15min"):
             yield f"`$SYS/broker/load/{name}/{period}`", "average a minute, with two digits"
-    yield "`$SYS/broker/listeners/NAME/COUNTER`", "a refusal of one listener, from the first on"
+    yield "`$SYS/broker/listeners/NAME/COUNTER`", "a counter of one listener, from the first on"
     yield "`$SYS/broker/clients/maximum`", "most sessions that an interval has seen"
     yield "`$SYS/broker/heap/maximum`", "most `memory_used_bytes` that an interval has seen"
     yield "`$SYS/broker/uptime`", "`uptime_s`, followed by ` seconds`"

@@ -339,7 +339,7 @@ class Engine:
     def disconnect(self, client_id: str, /) -> bool:
         """Disconnect a client by administrative action; return False if it has no connection."""
 
-    def ban(self, kind: str, value: str, /, *, reason: str, seconds: float | None) -> int:
+    def ban(self, kind: str, value: str, /, *, reason: str, by: str, seconds: float | None) -> int:
         """Ban a ``client_id``, ``user`` or ``address``; return the number of disconnected clients.
 
         Raises:
@@ -349,8 +349,8 @@ class Engine:
     def unban(self, kind: str, value: str, /) -> bool:
         """Lift a ban; return False if there is none."""
 
-    def bans(self) -> list[tuple[str, str, str | None, str, float | None]]:
-        """The bans in force, as (kind, value, reason, seconds that remain)."""
+    def bans(self) -> list[tuple[str, str, str | None, str, str | None, float | None]]:
+        """The bans in force, as (kind, value, user, reason, by, seconds that remain)."""
 
     def drain(self) -> None:
         """Have ``/readyz`` fail from now on; clients are served as before."""

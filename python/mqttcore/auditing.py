@@ -50,6 +50,11 @@ def called_by(caller: Caller) -> Iterator[None]:
         _calling.reset(token)
 
 
+def caller_name() -> str:
+    """The name of the caller in the audit log."""
+    return _calling.get().who
+
+
 class Change(Record):
     """A change and its parameters; those without a value are left out."""
 

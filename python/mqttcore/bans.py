@@ -17,6 +17,9 @@ class Ban(Record):
     """The user name of a ban for flapping; None: clients without user name, or another kind."""
     reason: str
     """Reason, for operators; clients do not get it."""
+    by: str | None
+    """Who made it, as in the audit log, or ``the broker``; None: an earlier version did not keep
+    it."""
     remaining_s: float | None
     """Seconds until it ends; None: it has to be lifted."""
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from mqttcore._core import CopyProgress, Engine, MessageProperties, Session
 from mqttcore._log import load, logger
-from mqttcore.auditing import ENDPOINT, Change, called_by
+from mqttcore.auditing import ENDPOINT, Change, called_by, caller_name
 from mqttcore.bans import Ban, ban_actions, target_of
 from mqttcore.changes import Bound, Changes, changes
 from mqttcore.config import Listener, Origin, Settings
@@ -398,7 +398,10 @@ class Broker:
         engine = self._started()
         details: dict[str, object] = {"reason": reason, "seconds": seconds}
         change = Change(action="ban", target=f"{kind} {value}", details=details)
-        return self._change(change, lambda: engine.ban(kind, value, reason=reason, seconds=seconds))
+        by = caller_name()
+        return self._change(
+            change, lambda: engine.ban(kind, value, reason=reason, by=by, seconds=seconds)
+        )
 
     def unban(
         self,
@@ -424,8 +427,8 @@ class Broker:
     def bans(self) -> list[Ban]:
         """The bans in force, those for flapping among them."""
         return [
-            Ban(kind=kind, value=value, user=user, reason=reason, remaining_s=remaining_s)
-            for kind, value, user, reason, remaining_s in self._started().bans()
+            Ban(kind=kind, value=value, user=user, reason=reason, by=by, remaining_s=remaining_s)
+            for kind, value, user, reason, by, remaining_s in self._started().bans()
         ]
 
     def invalidate(

@@ -59,6 +59,7 @@ def test_c25_a_banned_client_is_refused_until_the_ban_is_lifted(
     one.expect_close()
     [ban] = fresh_broker.bans()
     assert (ban.kind, ban.value, ban.reason) == ("client_id", "storm", "two of them")
+    assert ban.by == "the program"
     assert 3_000 < (ban.remaining_s or 0) <= 3_600
     assert fresh_broker.stats()["connects_refused_banned"] == 1
 
@@ -83,6 +84,7 @@ def test_c25_a_takeover_storm_ends_with_a_ban_and_one_client_stays(
     storm[-1].ping()
     [ban] = broker.bans()
     assert (ban.kind, ban.value, ban.user) == ("client_id_of_user", "storm", None)
+    assert ban.by == "the broker"
     assert 0 < (ban.remaining_s or 0) <= 300
     assert broker.stats()["flapping_bans"] == 1
     assert broker.stats()["clients_connected"] == 3

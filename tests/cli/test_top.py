@@ -30,6 +30,7 @@ pytestmark = pytest.mark.skipif(not _core.has_streams, reason="this build has no
 def overview(*, received: int, dropped: int) -> dict[str, object]:
     return {
         "version": "1.2.3",
+        "node": "broker\x1b[2J",
         "uptime_s": 3_700,
         "now_ms": 1_700_000_000_000,
         "durability": "fsync",
@@ -42,6 +43,7 @@ def overview(*, received: int, dropped: int) -> dict[str, object]:
         "refused": {},
         "memory": {"budget_bytes": 2_000_000_000, "used_bytes": 1_500_000},
         "disk_pressure": "none",
+        "store": {"sync_p50_us": 500, "sync_p99_us": 32_100, "log_bytes": 9, "live_bytes": 8},
         "warnings": [{"code": "disk", "text": "little room", "fix": "make room"}],
     }
 
@@ -71,7 +73,7 @@ def hook(name: str, p99_us: int | None, *, calls: int = 1, waiting: int = 0) -> 
 
 def test_the_store_and_the_slowest_hooks_are_shown() -> None:
     hooks = [hook("quick", 50), hook("slow", 20_000, waiting=7), hook("off", None, calls=0)]
-    sample = AFTER._replace(syncs_s={"0.5": 0.0005, "0.99": 0.0321}, hooks=hooks)
+    sample = AFTER._replace(hooks=hooks)
 
     shown = screen.summary(screen.Shown(sample, rates(BEFORE, sample), "queue"))
 
@@ -125,7 +127,7 @@ def test_a_screen_has_the_size_of_the_terminal(width: int, height: int) -> None:
 def test_a_screen_of_80_by_24_has_all_there_is_to_say() -> None:
     shown = screen.lines(screen.Shown(AFTER, rates(BEFORE, AFTER), "queue", "tru"), 80, 24)
 
-    assert shown[0].startswith("mqttcore 1.2.3  up 1h1m")
+    assert shown[0].startswith("mqttcore 1.2.3 on broker\\x1b[2J  up 1h1m")
     assert "in         1.5k msg/s, 150kB/s" in shown
     assert "dropped    queue_full 5/s" in shown
     assert "memory     1.5MB of 2.0GB; disk pressure: none" in shown

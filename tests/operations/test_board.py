@@ -12,7 +12,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
 DATA = resources.files("mqttcore") / "data"
-SUFFIXES = {"Counter": "_total", "Info": "_info"}
+SUFFIXES = {"Counter": "_total", "Info": "_info", "Histogram": "_bucket"}
 OF_PROMETHEUS = {"job", "instance"}
 
 
@@ -31,6 +31,7 @@ def families() -> dict[str, set[str]]:
             *(["listener"] if both or one or limits else []),
             *(["limit", "action"] if limits else []),
             *(["qos"] if drops else []),
+            *(["le"] if kind == "Histogram" else []),
         }
         for name, kind, both, drops, by, one, limits, each in declared
     }
@@ -70,7 +71,7 @@ def test_a_counter_is_read_as_a_rate_and_a_gauge_is_not() -> None:
     for expression in [*alerts(), *queries()]:
         for name in re.findall(r"\b(?:mqttcore|process)_\w+", expression):
             is_rate = re.search(rf"(?:rate|increase)\({name}", expression) is not None
-            assert is_rate == name.endswith("_total"), expression
+            assert is_rate == name.endswith(("_total", "_bucket")), expression
 
 
 def test_every_alert_says_what_and_how_bad() -> None:

@@ -8,9 +8,6 @@ from typing import Any, Final, NamedTuple
 from mqttcore.cli.api import Api, Json, Query
 
 SHARD: Final = re.compile(rb'^mqttcore_shard_turn_age_seconds\{shard="(\d+)"\} (\S+)', re.MULTILINE)
-SYNC: Final = re.compile(
-    rb'^mqttcore_store_sync_seconds\{quantile="([0-9.]+)"\} (\S+)', re.MULTILINE
-)
 OK: Final = 200
 
 
@@ -23,8 +20,6 @@ class Sample(NamedTuple):
     """Seconds since each shard ran its timers; empty if metrics are off or not allowed."""
     taken_s: float
     """When it was taken, by a clock that nobody sets."""
-    syncs_s: Mapping[str, float] = {}
-    """Seconds of a sync of the store by quantile; empty without a store, or as `shards`."""
     hooks: Sequence[Json] = ()
     """The hooks of plugins."""
 
@@ -63,13 +58,12 @@ def take(api: Api, *, sort: str, find: str, limit: int) -> Sample:
     }
     clients = api.get("/clients", query)["items"]
     status, text = api.raw("GET", "/metrics")
-    found, syncs = (SHARD.findall(text), SYNC.findall(text)) if status == OK else ([], [])
+    found = SHARD.findall(text) if status == OK else []
     return Sample(
         overview,
         clients,
         [float(age) for _, age in found],
         taken_s,
-        {quantile.decode(): float(seconds) for quantile, seconds in syncs},
         api.get("/plugins")["items"],
     )
 
@@ -131,7 +125,6 @@ def as_json(sample: Sample, found: Rates) -> Mapping[str, Any]:  # what `json.du
         "shards": [
             {"shard": number, "turn_age_s": age} for number, age in enumerate(sample.shards)
         ],
-        "store_sync_s": dict(sample.syncs_s),
         "hooks": list(sample.hooks),
         "clients": found.clients,
     }

@@ -131,7 +131,8 @@ def summary(shown: Shown) -> list[str]:
     clients, memory = found["clients"], found["memory"]
     to_come = f", {clients['to_come']} to be loaded" if clients["to_come"] else ""
     parts = [
-        f"mqttcore {found['version']}  up {duration(found['uptime_s'])}"
+        f"mqttcore {found['version']} on {printable(found['node'])}"
+        f"  up {duration(found['uptime_s'])}"
         f"  {time.strftime('%H:%M:%S', time.localtime(found['now_ms'] / 1_000))}"
         f"  durability: {found['durability']}",
         f"clients    {clients['connected']} connected, {clients['sessions']} sessions{to_come};"
@@ -144,9 +145,9 @@ def summary(shown: Shown) -> list[str]:
         f" disk pressure: {found['disk_pressure']}",
         f"shards     {shards(shown.sample.shards)}",
     ]
-    if syncs := shown.sample.syncs_s:
-        times = ", ".join(f"p{float(part) * 100:g} {ms(time_s)}" for part, time_s in syncs.items())
-        parts.append(f"store      sync {times}")
+    if store := found["store"]:
+        p50, p99 = (ms(store[f"sync_{part}_us"] / 1e6) for part in ("p50", "p99"))
+        parts.append(f"store      sync p50 {p50}, p99 {p99}")
     if shown.sample.hooks:
         parts.append(f"hooks      {hooks(shown.sample.hooks)}")
     parts += [f"WARNING    {warning['text']}: {warning['fix']}" for warning in found["warnings"]]

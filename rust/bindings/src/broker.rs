@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mqttcore_broker::{AuditEntry, Broker, BrokerFailure, ClientInfo, Config};
+use mqttcore_broker::{AuditEntry, BanReason, Broker, BrokerFailure, ClientInfo, Config};
 use mqttcore_codec::{PropertiesBuf, Property, ReasonCode, Text};
 use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
@@ -147,18 +147,20 @@ impl PyEngine {
     }
 
     /// Bans a client identifier, user name or network; returns the number of disconnected clients.
-    #[pyo3(signature = (kind, value, /, *, reason, seconds))]
+    #[pyo3(signature = (kind, value, /, *, reason, by, seconds))]
     fn ban(
         &self,
         py: Python<'_>,
         kind: &str,
         value: &str,
         reason: String,
+        by: &str,
         seconds: Option<f64>,
     ) -> PyResult<usize> {
         let broker = self.running()?;
         let target = ban_target(kind, value)?;
         let duration = seconds.map(ban_duration).transpose()?;
+        let reason = BanReason::new(reason, by);
         let banned = py.detach(|| broker.ban(target, reason, duration));
         banned.map_err(|error| PyValueError::new_err(error.to_string()))
     }
@@ -169,7 +171,7 @@ impl PyEngine {
         Ok(self.running()?.unban(&ban_target(kind, value)?))
     }
 
-    /// The bans in force, as (kind, value, reason, seconds that remain).
+    /// The bans in force, as (kind, value, user, reason, by, seconds that remain).
     fn bans(&self) -> Result<Vec<BanFields>, CoreError> {
         let bans = self.running()?.bans().into_iter();
         Ok(bans.map(ban_fields).collect())

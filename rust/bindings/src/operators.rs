@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mqttcore_broker::{AuditEntry, Ban, BanTarget, Invalidation};
+use mqttcore_broker::{AuditEntry, Ban, BanReason, BanTarget, Invalidation};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -32,7 +32,14 @@ impl From<AuditFields> for AuditEntry {
 }
 
 /// Kind, value, user name of the kind `client_id_of_user`, reason and seconds that remain of a ban.
-pub(crate) type BanFields = (&'static str, String, Option<String>, String, Option<f64>);
+pub(crate) type BanFields = (
+    &'static str,
+    String,
+    Option<String>,
+    String,
+    Option<String>,
+    Option<f64>,
+);
 
 /// Parses the target of a ban.
 pub(crate) fn ban_target(kind: &str, value: &str) -> PyResult<BanTarget> {
@@ -70,7 +77,9 @@ pub(crate) fn ban_fields(ban: Ban) -> BanFields {
         BanTarget::Network(network) => ("address", network.to_string()),
     };
     let remaining = ban.remaining.map(|remaining| remaining.as_secs_f64());
-    (kind, value, user, ban.reason, remaining)
+    let BanReason { text, by, .. } = ban.reason;
+    let by = Some(by).filter(|by| !by.is_empty());
+    (kind, value, user, text, by, remaining)
 }
 
 /// The duration of a ban.

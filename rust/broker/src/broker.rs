@@ -14,7 +14,7 @@ use mqttcore_store::{CopyProgress, Durability, StoreError};
 
 use crate::admission::listener::{self, BoundSocket};
 use crate::admission::tls;
-use crate::clients::bans::{Ban, BanTarget, TooManyBans};
+use crate::clients::bans::{Ban, BanReason, BanTarget, TooManyBans};
 use crate::clients::invalidations::Invalidation;
 use crate::config::hooks::{Hooks, LogLevel, LogLine};
 use crate::config::listener_policy::{carried_over, listener_policies, policies_of};
@@ -257,7 +257,7 @@ impl Broker {
     pub fn ban(
         &self,
         target: BanTarget,
-        reason: String,
+        reason: BanReason,
         duration: Option<Duration>,
     ) -> Result<usize, TooManyBans> {
         self.engine.add_ban(target.clone(), reason, duration)?;

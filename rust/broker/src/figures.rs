@@ -71,7 +71,7 @@ pub(crate) fn clients(engine: &EngineState) -> Vec<(Arc<str>, Tally)> {
         .collect()
 }
 
-/// The refusals that have occurred, as `listeners/NAME/FIGURE`.
+/// Accepted connections, and the refusals that have occurred, of each listener, as `listeners/NAME/FIGURE`.
 pub(crate) fn refusals_by_name(engine: &EngineState) -> impl Iterator<Item = (String, u64)> {
     refusals(engine).into_iter().flat_map(|(name, refusals)| {
         let name: String = name.chars().map(in_topic_level).collect();
@@ -104,7 +104,9 @@ pub(crate) fn all(engine: &Arc<EngineState>) -> Vec<(String, u64)> {
 /// Counts by packet type, transport, QoS and reason, of all shards.
 pub(crate) fn tallies(engine: &EngineState) -> Tallies {
     let shards = engine.metrics.iter().map(|metrics| &metrics.tallies);
-    Tallies::sum(&shards.collect::<Vec<_>>(), metrics::drops(&engine.metrics))
+    let sums = Tallies::sum(&shards.collect::<Vec<_>>(), metrics::drops(&engine.metrics));
+    let syncs = engine.log.as_ref().map(|log| log.syncs());
+    Tallies { syncs, ..sums }
 }
 
 /// Messages received on the topics of each metric of the configuration.

@@ -50,7 +50,7 @@ mod transport;
 pub use admission::listener::{bind, is_one_sockets_fault};
 pub use admission::unix::bind_unix;
 pub use broker::Broker;
-pub use clients::bans::{Ban, BanTarget, TooManyBans};
+pub use clients::bans::{Ban, BanReason, BanTarget, TooManyBans};
 pub use clients::client_id_pattern::{ClientIdPattern, InvalidPattern};
 pub use clients::handle::RowStream;
 pub use clients::invalidations::Invalidation;

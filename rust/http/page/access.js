@@ -90,6 +90,7 @@ function Bans() {
       { title: 'Value', cell: (ban) => html`<${Name} text=${ban.value} />${ban.kind === 'client_id_of_user' && html` (<${Name} text=${ban.username} empty="without user name" />)`}` },
       { title: 'Until', cell: (ban) => (ban.until_ms ? html`<${Time} ms=${ban.until_ms} />` : 'it is lifted') },
       { title: 'Reason', cell: (ban) => html`<${Name} text=${ban.why} empty="" />` },
+      { title: 'By', cell: (ban) => html`<${Name} text=${ban.by} empty="" />` },
       may('operate') && { title: '', cell: (ban) => html`<button type="button" class="small" onClick=${() => lift(ban)}>Lift</button>` },
     ].filter(Boolean)} />`}
     ${data?.next && html`<p class="dim">The first 1,000.</p>`}

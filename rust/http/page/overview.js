@@ -128,6 +128,7 @@ export function Overview({ theme }) {
     ${data && html`<section><h2>Broker</h2><${Facts} rows=${[
       ['Version', data.version],
       ['Running for', duration(values.uptime_s ?? data.uptime_s)],
+      ['Machine', html`<${Name} text=${data.node} />`],
       ['Durability', data.durability],
       ['Disk', { none: 'enough room', soft: 'nearly full', hard: 'full' }[data.disk_pressure]],
       ['Subscriptions', count(values.subscriptions)],

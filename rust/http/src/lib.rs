@@ -223,6 +223,7 @@ impl Service for Endpoint {
             hosts: HostNames::new(&self.options.hosts),
         };
         let mut routes = Routes::new(broker, config, streams, access, program, figures);
+        routes.set_features(&self.options.features);
         if self.options.page {
             routes.serve_page();
         }

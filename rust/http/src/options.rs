@@ -17,6 +17,8 @@ pub struct HttpOptions {
     pub login: bool,
     /// Names that `Host` may have where an address or `localhost` is needed.
     pub hosts: Vec<String>,
+    /// Optional parts of the build, for `mqttcore_build_info`.
+    pub features: Vec<&'static str>,
     /// The TCP address, if there is one.
     pub tcp: Option<HttpListener>,
     /// File with the API keys; it need not exist yet.

@@ -64,6 +64,11 @@ impl Routes {
         self.has_page = true;
     }
 
+    /// Names the optional parts of the build in metrics.
+    pub(super) fn set_features(&mut self, features: &[&str]) {
+        self.metrics.set_features(features);
+    }
+
     pub(super) fn broker(&self) -> &BrokerHandle {
         &self.broker
     }

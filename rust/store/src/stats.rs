@@ -80,6 +80,7 @@ impl Checkpoints {
 pub struct Durations {
     counts: [u64; STEPS],
     count: u64,
+    sum: Duration,
 }
 
 const STEPS: usize = 128;
@@ -89,6 +90,7 @@ impl Default for Durations {
         Self {
             counts: [0; STEPS],
             count: 0,
+            sum: Duration::ZERO,
         }
     }
 }
@@ -98,11 +100,23 @@ impl Durations {
         let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         self.counts[step(micros)] += 1;
         self.count += 1;
+        self.sum += duration;
     }
 
     /// Number of durations.
     pub fn count(&self) -> u64 {
         self.count
+    }
+
+    /// Sum of the durations.
+    pub fn sum(&self) -> Duration {
+        self.sum
+    }
+
+    /// For each power of two, the upper limit in microseconds and the durations up to it that are above the limit before.
+    pub fn by_power(&self) -> impl Iterator<Item = (u64, u64)> {
+        let powers = self.counts.chunks_exact(4).enumerate();
+        powers.map(|(power, counts)| (8 << power, counts.iter().sum()))
     }
 
     /// The quantile `share` (0 to 1), up to a quarter too high; zero without durations.
@@ -157,4 +171,29 @@ pub struct StreamInfo {
     pub bytes: u64,
     /// Files that are in object storage only; their rows are not verified.
     pub remote_files: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_counted_below_the_next_power_of_two() {
+        let mut durations = Durations::default();
+        for micros in [0, 7, 8, 1_000, 1_023, 1_024] {
+            durations.add(Duration::from_micros(micros));
+        }
+        durations.add(Duration::from_secs(1 << 40));
+
+        let counts: Vec<_> = durations
+            .by_power()
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        let last = (8 << (STEPS / 4 - 1), 1);
+        assert_eq!(counts, [(8, 2), (16, 1), (1_024, 2), (2_048, 1), last]);
+        assert_eq!(
+            durations.sum(),
+            Duration::from_micros(3_062) + Duration::from_secs(1 << 40)
+        );
+    }
 }

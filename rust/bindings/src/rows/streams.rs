@@ -87,6 +87,13 @@ struct HttpFields {
     tls: Option<TlsFields>,
 }
 
+/// Optional parts of the build, and whether it has them.
+const FEATURES: [(&str, bool); 3] = [
+    ("tier", cfg!(feature = "tier")),
+    ("kafka", cfg!(feature = "kafka")),
+    ("kafka-tls", cfg!(feature = "kafka-tls")),
+];
+
 impl Rows {
     /// Reads a `Settings` object.
     pub(crate) fn read(settings: &Bound<'_, PyAny>) -> PyResult<Self> {
@@ -106,6 +113,10 @@ impl Rows {
                 .http
                 .as_ref()
                 .map_or_else(Vec::new, |http| http.hosts.clone()),
+            features: FEATURES
+                .iter()
+                .filter_map(|(name, is_in)| is_in.then_some(*name))
+                .collect(),
             tcp: fields.http.map(http_listener).transpose()?.flatten(),
             limits: HttpLimits::default(),
         };

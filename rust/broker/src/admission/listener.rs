@@ -265,7 +265,8 @@ fn deliver_to_shards(
     peer: Peer,
     listener: usize,
 ) {
-    shard.metrics().connections_accepted.add(1);
+    let counters = shard.metrics().refusals(Some(listener));
+    counters.connections_accepted.add(1);
     let Some(slot) = take_slot(shard, peer, listener) else {
         return;
     };

@@ -63,14 +63,48 @@ impl BanTarget {
     }
 }
 
+/// Why clients are banned, and who bans them; not sent to clients.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct BanReason {
+    /// Why, for operators.
+    pub text: String,
+    /// Who made the ban, as in the audit log, or `the broker`; empty if it is not known.
+    pub by: String,
+}
+
+/// Characters of the name of an operator.
+const BY_CHARS: usize = 256;
+/// Who makes bans because of the behaviour of clients.
+const BROKER: &str = "the broker";
+
+impl BanReason {
+    /// A reason of this operator. Longer names are cut.
+    pub fn new(text: String, by: &str) -> Self {
+        // Notes of bans have a NUL in front of the name.
+        let by = by.chars().filter(|character| *character != '\0');
+        Self {
+            text,
+            by: by.take(BY_CHARS).collect(),
+        }
+    }
+}
+
+impl From<&str> for BanReason {
+    /// Of nobody who is known.
+    fn from(text: &str) -> Self {
+        Self::new(text.to_owned(), "")
+    }
+}
+
 /// A ban in force.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Ban {
     /// The target of the ban.
     pub target: BanTarget,
-    /// Why, for operators; not sent to clients.
-    pub reason: String,
+    /// Why, and who made it.
+    pub reason: BanReason,
     /// The remaining time; `None`: until the ban is lifted.
     pub remaining: Option<Duration>,
 }
@@ -103,7 +137,7 @@ struct Table {
 }
 
 struct BanEntry {
-    reason: String,
+    reason: BanReason,
     until: Option<Instant>,
     /// The broker added it because of the behaviour of clients.
     is_automatic: bool,
@@ -152,7 +186,7 @@ impl Bans {
     pub(crate) fn add(
         &self,
         target: BanTarget,
-        reason: String,
+        reason: BanReason,
         until: Option<Instant>,
         now: Instant,
     ) {
@@ -175,7 +209,7 @@ impl Bans {
         let mut table = self.write(now);
         if table.names.len() < AUTOMATIC_MAX && !table.names.contains_key(&target) {
             let entry = BanEntry {
-                reason,
+                reason: BanReason::new(reason, BROKER),
                 until: now.checked_add(duration),
                 is_automatic: true,
             };
@@ -390,7 +424,7 @@ mod tests {
         bans.add_automatic(id(), "flaps".into(), Duration::from_secs(9), now);
 
         assert!(bans.covers_for_good(&login, now));
-        assert_eq!(bans.list(now)[0].reason, "hostile");
+        assert_eq!(bans.list(now)[0].reason.text, "hostile");
         let other = BanTarget::ClientId("b".into());
         bans.add_automatic(other, "flaps".into(), Duration::from_secs(9), now);
         bans.add(network("10.0.0.0/8"), "scans".into(), None, now);
@@ -445,8 +479,8 @@ mod tests {
         let net = |number: usize| network(&format!("10.{}.{}.0/24", number / 256, number % 256));
         let pattern = |number| BanTarget::ClientIdPattern(format!("a{number}").parse().unwrap());
         for number in 0..COMPARED_MAX {
-            bans.add(net(number), String::new(), Some(end), now);
-            bans.add(pattern(number), String::new(), None, now);
+            bans.add(net(number), BanReason::default(), Some(end), now);
+            bans.add(pattern(number), BanReason::default(), None, now);
         }
 
         for other in [net(COMPARED_MAX), pattern(COMPARED_MAX)] {
@@ -468,7 +502,7 @@ mod tests {
         let id = |number: usize| BanTarget::ClientId(number.to_string().into());
         let minute = Duration::from_secs(60);
         let automatic = || BanEntry {
-            reason: String::new(),
+            reason: BanReason::default(),
             until: Some(now + minute),
             is_automatic: true,
         };
@@ -478,7 +512,7 @@ mod tests {
         bans.add_automatic(id(AUTOMATIC_MAX), String::new(), minute, now);
         assert_eq!(bans.list(now).len(), AUTOMATIC_MAX);
         bans.check_room(&id(AUTOMATIC_MAX), now).unwrap();
-        bans.add(id(AUTOMATIC_MAX), String::new(), None, now);
+        bans.add(id(AUTOMATIC_MAX), BanReason::default(), None, now);
         assert_eq!(bans.list(now).len(), AUTOMATIC_MAX + 1);
     }
 }

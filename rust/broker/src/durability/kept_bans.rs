@@ -5,7 +5,7 @@ use std::time::Instant;
 use mqttcore_store::record::Record;
 use mqttcore_store::{Batch, Durability, StoreError};
 
-use crate::clients::bans::{BanTarget, Bans};
+use crate::clients::bans::{BanReason, BanTarget, Bans};
 use crate::durability::store::DurableLog;
 
 /// Prefix of the keys of these notes.
@@ -37,10 +37,12 @@ fn target_of(key: &str) -> Option<BanTarget> {
 
 impl DurableLog {
     /// Writes a ban, in the place of one of the same target; those of a client identifier of one user are not kept.
-    pub(crate) fn keep_ban(&self, target: &BanTarget, reason: &str, until: Option<Instant>) {
+    pub(crate) fn keep_ban(&self, target: &BanTarget, reason: &BanReason, until: Option<Instant>) {
         let until_ms = until.map_or(FOR_EVER, |until| self.clock.unix_ms(until));
         let mut value = until_ms.to_le_bytes().to_vec();
-        value.extend_from_slice(reason.as_bytes());
+        value.extend_from_slice(reason.text.as_bytes());
+        value.push(0);
+        value.extend_from_slice(reason.by.as_bytes());
         self.write_ban_note(target, &value);
     }
 
@@ -86,11 +88,27 @@ impl DurableLog {
     }
 }
 
-/// When a ban ends, and its reason.
-fn decode(value: &[u8]) -> Option<(u64, String)> {
+/// When a ban ends, and its reason. Notes of earlier versions have no name.
+fn decode(value: &[u8]) -> Option<(u64, BanReason)> {
     let (until_ms, reason) = value.split_first_chunk()?;
-    Some((
-        u64::from_le_bytes(*until_ms),
-        String::from_utf8_lossy(reason).into_owned(),
-    ))
+    let reason = String::from_utf8_lossy(reason);
+    let (text, by) = reason.rsplit_once('\0').unwrap_or((&reason, ""));
+    let reason = BanReason::new(text.to_owned(), by);
+    Some((u64::from_le_bytes(*until_ms), reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_without_the_name_of_the_operator_is_read() {
+        let note = |rest: &[u8]| [&7_u64.to_le_bytes(), rest].concat();
+        let of = |text: &str, by| Some((7, BanReason::new(text.to_owned(), by)));
+
+        assert_eq!(decode(&note(b"floods")), of("floods", ""));
+        assert_eq!(decode(&note(b"floods\0user 0")), of("floods", "user 0"));
+        assert_eq!(decode(&note(b"a\0b\0the owner")), of("a\0b", "the owner"));
+        assert_eq!(decode(b"short"), None);
+    }
 }

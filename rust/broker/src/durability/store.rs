@@ -15,6 +15,7 @@ use mqttcore_store::{
     Store, StoreError, StoreOptions, StoreStats, Ticket,
 };
 
+use crate::config::measures::Histogram;
 use crate::config::{Config, Data};
 use crate::durability::clock::KeptClock;
 use crate::durability::events::StoreEvents;
@@ -26,6 +27,10 @@ use crate::runtime::memory_limit::memory_budget;
 
 /// Under which key the store has the seed of hashes.
 const SEED: &str = "seed";
+
+/// Limits of the buckets of [`DurableLog::syncs`], in microseconds: shorter and longer syncs are not told apart.
+const SHORT_SYNC_US: u64 = 64;
+const LONG_SYNC_US: u64 = 8 << 20;
 
 /// The log that all shards write to.
 pub(crate) struct DurableLog {
@@ -295,6 +300,24 @@ impl DurableLog {
             ("checkpoint_age_s", stats.checkpoint_age.as_secs()),
             ("pressure", self.store.pressure() as u64),
         ]
+    }
+
+    /// Durations of the syncs of the log. Never waits.
+    pub(crate) fn syncs(&self) -> Histogram {
+        let syncs = self.store.stats().log.syncs;
+        let sum_us = u64::try_from(syncs.sum().as_micros()).unwrap_or(u64::MAX);
+        let (mut buckets, mut others) = (vec![(SHORT_SYNC_US, 0)], 0);
+        for (limit, count) in syncs.by_power() {
+            if limit <= SHORT_SYNC_US {
+                buckets[0].1 += count;
+            } else if limit <= LONG_SYNC_US {
+                buckets.push((limit, count));
+            } else {
+                others += count;
+            }
+        }
+        buckets.push((u64::MAX, others));
+        Histogram::new(sum_us, buckets)
     }
 
     /// Writes a note of both clocks for the next broker, if the disk has room for it.

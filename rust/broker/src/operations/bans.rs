@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use crate::clients::bans::{Ban, BanTarget, TooManyBans};
+use crate::clients::bans::{Ban, BanReason, BanTarget, TooManyBans};
 use crate::config::measures::Tally;
 use crate::service::{BrokerHandle, BrokerStopped};
 use crate::sessions::listing;
@@ -29,7 +29,7 @@ impl EngineState {
     pub(crate) fn add_ban(
         &self,
         target: BanTarget,
-        reason: String,
+        reason: BanReason,
         duration: Option<Duration>,
     ) -> Result<(), TooManyBans> {
         let now = Instant::now();
@@ -70,7 +70,7 @@ impl BrokerHandle {
     pub async fn ban(
         &self,
         target: BanTarget,
-        reason: String,
+        reason: BanReason,
         duration: Option<Duration>,
     ) -> Result<usize, BanError> {
         let engine = self.engine().ok_or(BrokerStopped)?;

@@ -162,13 +162,13 @@ macro_rules! counters {
             ),)+]
         }
 
-        /// Refusals of one listener's connections and clients, on one shard.
+        /// Accepted connections of one listener, and refusals of its connections and clients, on one shard.
         #[derive(Debug, Default)]
         pub(crate) struct RefusalCounters {
             $($(#[doc = $listener_doc])+ pub(crate) $of_listener: Counter,)+
         }
 
-        /// Refusals of one listener's connections and clients: the sums over all shards.
+        /// Accepted connections of one listener, and refusals of its connections and clients: the sums over all shards.
         #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
         #[non_exhaustive]
         pub struct Refusals {
@@ -224,8 +224,6 @@ macro_rules! counters {
 counters! {
     of_shards:
 
-    /// Accepted connections.
-    connections_accepted,
     /// Sessions now, with or without a connection.
     sessions,
     /// Sessions that have expired.
@@ -311,6 +309,8 @@ counters! {
 
     of_listeners:
 
+    /// Accepted connections.
+    connections_accepted,
     /// Connections closed at once because of a limit or a ban.
     connections_refused,
     /// Connections refused because the broker had its maximum of connections, or of connections without CONNACK.

@@ -298,6 +298,8 @@ pub struct Tallies {
     /// Times from the read of a PUBLISH until a delivery of it was written, by the QoS of the delivery. A sample: those of
     /// one read in 32 on each shard, one at a time for each client.
     pub deliveries: Vec<(&'static str, Histogram)>,
+    /// Durations of syncs of the store; `None` without a store.
+    pub syncs: Option<Histogram>,
     /// CONNECT packets that were answered, by the reason code of CONNACK.
     pub connects: Tally,
     /// Connections of clients that the broker closed, by the reason code of DISCONNECT; MQTT 3.x sends none.
@@ -311,7 +313,7 @@ pub struct Tallies {
 }
 
 impl Tallies {
-    /// The sums over all shards; `dropped` as in the field. Longer than other functions: a line for each field.
+    /// The sums over all shards, without those of the store; `dropped` as in the field. Longer than other functions: a line for each field.
     pub(crate) fn sum(shards: &[&TallyCounters], dropped: Vec<(&'static str, Tally)>) -> Self {
         let packets = |of: fn(&TallyCounters) -> &PacketCounters| {
             tally(TYPES.iter().copied(), |packet_type| {
@@ -339,6 +341,7 @@ impl Tallies {
             logins: durations(shards, |shard| &shard.logins),
             list_parts: durations(shards, |shard| &shard.list_parts),
             deliveries: deliveries(shards),
+            syncs: None,
             connects: reasons(
                 shards,
                 |shard| &shard.connects,

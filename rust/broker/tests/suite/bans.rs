@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use mqttcore_broker::{
-    Ban, BanTarget, Broker, Config, FlappingLimits, Grant, SessionPolicy, Takeover,
+    Ban, BanReason, BanTarget, Broker, Config, FlappingLimits, Grant, SessionPolicy, Takeover,
 };
 use mqttcore_store::files::{Files, Folder};
 use mqttcore_store::{DurableStore, Store, StoreOptions};
@@ -30,15 +30,17 @@ fn bans_outlive_the_broker_with_their_reasons_and_their_ends() {
     let home = Home::new();
     let first = home.start(0);
     first
-        .ban(id("a/b"), "hostile".into(), None)
+        .ban(
+            id("a/b"),
+            BanReason::new("hostile".to_owned(), "user 7"),
+            None,
+        )
         .expect("banned");
     first
         .ban(BanTarget::Username("joe".into()), "left".into(), Some(HOUR))
         .expect("banned");
     let network = BanTarget::Network("192.0.2.0/24".parse().expect("a network"));
-    first
-        .ban(network.clone(), String::new(), None)
-        .expect("banned");
+    first.ban(network.clone(), "".into(), None).expect("banned");
     let pattern = BanTarget::ClientIdPattern(r"bot-\d+".parse().expect("a pattern"));
     first
         .ban(pattern.clone(), "bots".into(), None)
@@ -51,12 +53,12 @@ fn bans_outlive_the_broker_with_their_reasons_and_their_ends() {
     let second = home.crash(first, 0);
 
     let [of_id, of_ids, of_network, of_user] = bans(&second).try_into().expect("four bans");
-    assert_eq!((of_ids.target, of_ids.reason.as_str()), (pattern, "bots"));
+    assert_eq!((of_ids.target, of_ids.reason), (pattern, "bots".into()));
     assert_eq!(v5("bot-7").refused(&second), 0x8A);
     v5("no bot-7").connect(&second).ping();
     assert_eq!(
-        (of_id.target, of_id.reason.as_str()),
-        (id("a/b"), "hostile")
+        (of_id.target, of_id.reason),
+        (id("a/b"), BanReason::new("hostile".to_owned(), "user 7"))
     );
     assert_eq!((of_network.target, of_network.remaining), (network, None));
     assert_eq!(of_user.target, BanTarget::Username("joe".into()));
@@ -87,14 +89,14 @@ fn the_next_ban_removes_those_that_have_ended_from_the_store() {
     let broker = home.start(0);
     let network = BanTarget::Network("192.0.2.0/24".parse().expect("a network"));
     broker
-        .ban(id("ended"), String::new(), Some(Duration::ZERO))
+        .ban(id("ended"), "".into(), Some(Duration::ZERO))
         .expect("banned");
     broker
-        .ban(network, String::new(), Some(Duration::ZERO))
+        .ban(network, "".into(), Some(Duration::ZERO))
         .expect("banned");
 
     broker
-        .ban(id("in force"), String::new(), Some(HOUR))
+        .ban(id("in force"), "".into(), Some(HOUR))
         .expect("banned");
 
     drop(broker);
@@ -110,10 +112,10 @@ fn the_time_that_the_broker_is_down_counts() {
     let home = Home::new();
     let first = home.start(0);
     first
-        .ban(id("short"), String::new(), Some(HOUR / 4))
+        .ban(id("short"), "".into(), Some(HOUR / 4))
         .expect("banned");
     first
-        .ban(id("long"), String::new(), Some(HOUR))
+        .ban(id("long"), "".into(), Some(HOUR))
         .expect("banned");
 
     let later = Config {
@@ -275,7 +277,7 @@ fn a_ban_disconnects_no_client_that_only_another_ban_covers() {
     let mut client = v5("c").connect(&broker);
     assert_eq!(v5("c").refused(&broker), 0x8A);
 
-    assert_eq!(broker.ban(id("other"), String::new(), None), Ok(0));
+    assert_eq!(broker.ban(id("other"), "".into(), None), Ok(0));
 
     client.ping();
 }
@@ -283,7 +285,7 @@ fn a_ban_disconnects_no_client_that_only_another_ban_covers() {
 #[test]
 fn without_a_data_folder_bans_end_with_the_broker() {
     let first = start(config());
-    first.ban(id("a"), String::new(), None).expect("banned");
+    first.ban(id("a"), "".into(), None).expect("banned");
     drop(first);
 
     let second = start(config());

@@ -22,7 +22,9 @@ fn two(mut config: Config, change: impl FnOnce(&mut Config)) -> Config {
 /// The refusals by listener that have occurred.
 fn refusals(broker: &Broker) -> Vec<(String, u64)> {
     let figures = broker.figures().into_iter();
-    let of_listeners = figures.filter(|(name, _)| name.starts_with("listeners/"));
+    let of_listeners = figures.filter(|(name, _)| {
+        name.starts_with("listeners/") && !name.ends_with("/connections_accepted")
+    });
     let mut found: Vec<_> = of_listeners.collect();
     found.sort();
     found
@@ -56,6 +58,9 @@ fn a_refused_connection_counts_for_its_listener_alone() {
             ("listeners/second/connects_refused_protocol_version", 1),
         ])
     );
+    let accepted = ["first", "second"]
+        .map(|name| figure(&broker, &format!("listeners/{name}/connections_accepted")));
+    assert_eq!(accepted, [2, 1]);
     let stats = broker.stats();
     let sums = (stats.connections_refused, stats.connects_refused);
     assert_eq!(sums, (1, 1), "the sums over all listeners");
@@ -129,20 +134,22 @@ fn a_name_that_is_no_topic_level_is_made_one_below_sys() {
         })
     });
     let mut watcher = v5("watcher").connect(&broker);
-    watcher.subscribe("$SYS/broker/listeners/#", QoS::AtMostOnce);
+    let listener = "$SYS/broker/listeners/unix:_run_a_b_";
+    watcher.subscribe(&format!("{listener}/#"), QoS::AtMostOnce);
 
     assert_eq!(v3("three").refused_at(&broker, 1), 1);
 
-    let told = [watcher.message(), watcher.message()];
+    let told = [watcher.message(), watcher.message(), watcher.message()];
     let mut told = told.map(|message| (message.topic.clone(), message.text().to_owned()));
     told.sort();
-    let figure = |name: &str| {
-        let topic = format!("$SYS/broker/listeners/unix:_run_a_b_/{name}");
-        (topic, "1".to_owned())
-    };
+    let figures = [
+        "connections_accepted",
+        "connects_refused",
+        "connects_refused_protocol_version",
+    ];
     assert_eq!(
         told,
-        ["connects_refused", "connects_refused_protocol_version"].map(figure)
+        figures.map(|name| (format!("{listener}/{name}"), "1".to_owned()))
     );
 }
 

@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
+use axum::{Extension, Json};
 use hyper::StatusCode;
-use mqttcore_broker::{Ban, BanError, BanTarget};
+use mqttcore_broker::{Ban, BanError, BanReason, BanTarget};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::ApiState;
+use super::identity::CallerIdentity;
 use super::page::{List, PageQuery, behind, cursor, unix_ms, whole_ms};
 use super::problem::Problem;
 use super::query::{ApiJson, ApiPath, ApiQuery, NoQuery};
@@ -47,6 +48,8 @@ struct Banned {
     username: Option<String>,
     /// The reason, for operators.
     why: String,
+    /// Who made it: the name of the operator in the audit log, or `the broker`; null: not known.
+    by: Option<String>,
     /// End of the ban, in Unix milliseconds; null: when it is lifted.
     until_ms: Option<u64>,
 }
@@ -130,7 +133,8 @@ impl From<Ban> for Banned {
             kind,
             value,
             username,
-            why: ban.reason,
+            why: ban.reason.text,
+            by: Some(ban.reason.by).filter(|by| !by.is_empty()),
             until_ms: ban.remaining.map(end_ms),
         }
     }
@@ -205,6 +209,7 @@ const TEXT_BYTES: usize = 4_096;
     responses((status = 201, body = Added)))]
 async fn add(
     State(state): State<ApiState>,
+    Extension(identity): Extension<CallerIdentity>,
     ApiQuery(_): ApiQuery<NoQuery>,
     ApiJson(new): ApiJson<NewBan>,
 ) -> Result<(StatusCode, Json<Added>), Problem> {
@@ -216,7 +221,8 @@ async fn add(
     let target = target(new.kind, &new.value)?;
     let id = cursor(&id_of(&target));
     let duration = new.duration_s.map(Duration::from_secs);
-    let disconnected = state.broker.ban(target, new.why, duration).await?;
+    let reason = BanReason::new(new.why, &identity.name);
+    let disconnected = state.broker.ban(target, reason, duration).await?;
     Ok((StatusCode::CREATED, Json(Added { id, disconnected })))
 }
 

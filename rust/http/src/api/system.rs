@@ -11,6 +11,7 @@ use axum::{Extension, Json};
 use hyper::header::CONTENT_TYPE;
 use mqttcore_broker::{Health, Pressure, RetainedItem, ShownCertificates};
 use mqttcore_topics::{TopicFilter, TopicLimits};
+use rustix::system::uname;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -40,6 +41,8 @@ pub(super) fn routes() -> OpenApiRouter<ApiState> {
 #[derive(Serialize, ToSchema)]
 struct Overview {
     version: &'static str,
+    /// Host name of the machine.
+    node: String,
     uptime_s: u64,
     now_ms: u64,
     /// The configured durability of messages, as text.
@@ -235,9 +238,14 @@ async fn overview(
 ) -> Result<Json<Overview>, Problem> {
     let figures: HashMap<_, _> = state.broker.figures().into_iter().collect();
     let figure = |name: &str| figures.get(name).copied().unwrap_or(0);
+    let in_and_out = |what| InAndOut {
+        received: figure(&format!("{what}_received")),
+        sent: figure(&format!("{what}_sent")),
+    };
     let health = state.broker.health().unwrap_or_default();
     Ok(Json(Overview {
         version: env!("CARGO_PKG_VERSION"),
+        node: uname().nodename().to_string_lossy().into_owned(),
         uptime_s: figure("uptime_s"),
         now_ms: unix_ms(),
         durability: state.broker.guarantees()?,
@@ -248,14 +256,8 @@ async fn overview(
         },
         subscriptions: figure("subscriptions"),
         retained_messages: figure("retained_messages"),
-        messages: InAndOut {
-            received: figure("messages_received"),
-            sent: figure("messages_sent"),
-        },
-        bytes: InAndOut {
-            received: figure("bytes_received"),
-            sent: figure("bytes_sent"),
-        },
+        messages: in_and_out("messages"),
+        bytes: in_and_out("bytes"),
         rates: state.samples.rates(),
         dropped: reasons(&figures, "dropped_"),
         refused: reasons(&figures, "refused_"),

@@ -109,13 +109,13 @@ const fn less(text: &'static str, figure: &'static str, less: &'static [&'static
 
 #[rustfmt::skip]
 pub(super) const FAMILIES: &[Family] = &[
-    family("mqttcore_build", Info, "The version; only for callers with the token or a key, or on the Unix socket.",
-        Each(&["version"], |s| s.version.iter().map(|version| (vec![(*version).into()], 1.0)).collect())),
+    family("mqttcore_build", Info, "Version, commit of a wheel (else empty) and optional parts of the build; only for callers with the token or a key, or on the Unix socket.",
+        Each(&["version", "commit", "features"], |s| s.build.iter().map(|build| (build.to_vec(), 1.0)).collect())),
     family("mqttcore_start_time_seconds", Gauge, "Unix time at which the broker started.", Maybe(|s| Some(s.started_unix_s))),
 
     family("mqttcore_connections", Gauge, "Current connections, by the protocol version of the client; `none`: without CONNACK.",
         Each(&["listener", "version"], connections)),
-    family("mqttcore_connections_accepted", Counter, "Accepted sockets.", One("connections_accepted")),
+    family("mqttcore_connections_accepted", Counter, "Accepted sockets.", OneByListener("connections_accepted")),
     family("mqttcore_connections_refused", Counter, "Sockets closed before CONNECT, by the limit that was reached.", ByListener("reason", &[
         part("connections", "connections_refused_full"),
         part("listener_connections", "connections_refused_listener"),
@@ -271,10 +271,8 @@ pub(super) const FAMILIES: &[Family] = &[
     family("mqttcore_store_records_not_synced", Gauge, "Records that no sync covers yet.", One("store_records_not_synced")),
     family("mqttcore_store_waiting_bytes", Gauge, "Bytes that wait to be written.", One("store_waiting_bytes")),
     family("mqttcore_store_syncs", Counter, "Syncs of the log.", One("store_syncs")),
-    family("mqttcore_store_sync_seconds", Gauge, "Quantiles of the time of a sync.", Each(&["quantile"], |s| {
-        let seconds = |text: &str, name| Some((vec![text.into()], s.figure(name)? / 1e6));
-        [seconds("0.5", "store_sync_p50_us"), seconds("0.99", "store_sync_p99_us")].into_iter().flatten().collect()
-    })),
+    family("mqttcore_store_sync_seconds", Histogram, "Duration of syncs of the log.",
+        Durations(&[], |s| s.tallies.syncs.iter().map(|times| (Vec::new(), times)).collect())),
     family("mqttcore_store_queues_ratio", Gauge, "Stored messages in relation to their limit on the disk.", Maybe(|s| s.figure("store_queues_percent").map(|percent| percent / 100.0))),
     family("mqttcore_store_pending_rows", Gauge, "Rows of the index that wait for the next checkpoint.", One("store_pending_rows")),
     family("mqttcore_store_checkpoints", Counter, "Written checkpoints.", One("store_checkpoints")),

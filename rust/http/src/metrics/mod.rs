@@ -44,7 +44,15 @@ pub(super) struct FigureReader {
     /// The reports of queries that read them.
     reports: Option<Arc<QueryReports>>,
     started_unix_s: f64,
+    /// Optional parts of the build, separated by commas.
+    features: Arc<str>,
 }
+
+/// The commit that `make wheel` builds; empty in other builds.
+const COMMIT: &str = match option_env!("MQTTCORE_COMMIT") {
+    Some(commit) => commit,
+    None => "",
+};
 
 /// The figures of one scrape.
 #[derive(Debug, Default)]
@@ -78,8 +86,8 @@ struct Scrape {
     clients: Vec<(Arc<str>, Tally)>,
     process: Process,
     started_unix_s: f64,
-    /// The version of the broker, if the caller is admitted.
-    version: Option<&'static str>,
+    /// Version, commit and features of the broker, if the caller is admitted.
+    build: Option<[Arc<str>; 3]>,
 }
 
 impl FigureReader {
@@ -101,7 +109,21 @@ impl FigureReader {
             rows: of_streams.0,
             reports: of_streams.1,
             started_unix_s: since.map_or(0.0, |since| since.as_secs_f64()),
+            features: Arc::default(),
         }
+    }
+
+    /// Names the optional parts of the build.
+    pub(super) fn set_features(&mut self, features: &[&str]) {
+        self.features = features.join(",").into();
+    }
+
+    fn build(&self) -> [Arc<str>; 3] {
+        [
+            env!("CARGO_PKG_VERSION").into(),
+            COMMIT.into(),
+            Arc::clone(&self.features),
+        ]
     }
 
     /// The metrics as text; `None` once the broker has stopped. Only an admitted caller gets the version and the names of
@@ -133,7 +155,7 @@ impl FigureReader {
             connections: self.listeners.iter().cloned().zip(counts).collect(),
             process: Process::read(),
             started_unix_s: self.started_unix_s,
-            version: is_admitted.then_some(env!("CARGO_PKG_VERSION")),
+            build: is_admitted.then(|| self.build()),
         };
         let mut registry = Registry::default();
         registry.register_collector(Box::new(scrape));

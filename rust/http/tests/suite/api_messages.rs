@@ -207,7 +207,10 @@ fn bans_are_added_listed_and_lifted_and_outlive_the_broker() {
         .map(|ban| ban["kind"].as_str().expect("a kind"))
         .collect();
     assert_eq!(kinds, ["client_id", "client_id_regex", "ip", "username"]);
-    assert_eq!(bans[1]["why"], "scans");
+    assert_eq!(
+        (&bans[1]["why"], &bans[1]["by"]),
+        (&json!("scans"), &json!("the owner"))
+    );
     assert!(bans[0]["until_ms"].is_u64() && bans[1]["until_ms"].is_null());
     for ban in bans {
         let path = format!("/bans/{}", ban["id"].as_str().expect("an identifier"));
@@ -234,7 +237,7 @@ fn a_ban_over_the_limit_is_refused_until_another_is_lifted() {
     let pattern = |number: usize| format!("bot-{number}");
     for number in 0..1_000 {
         let target = BanTarget::ClientIdPattern(pattern(number).parse().expect("a pattern"));
-        served.ban(target, String::new(), None).expect("banned");
+        served.ban(target, "".into(), None).expect("banned");
     }
     let body = |number| json!({"kind": "client_id_regex", "value": pattern(number)}).to_string();
     let mut owner = Caller::owner(&home);
@@ -301,6 +304,8 @@ fn the_overview_has_figures_and_the_guarantees() {
     let found = owner.read("/overview");
 
     assert_eq!(found["version"], env!("CARGO_PKG_VERSION"));
+    let node = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("Linux");
+    assert_eq!(found["node"], node.trim_end());
     assert_eq!(
         found["clients"],
         json!({"connected": 1, "sessions": 1, "to_come": 0})

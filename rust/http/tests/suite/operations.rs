@@ -18,6 +18,7 @@ fn start(home: &Home, token: Option<&str>, metrics: MetricsAccess) -> Served {
     let http = HttpOptions {
         is_enabled: true,
         hosts: vec!["broker.example".to_owned()],
+        features: vec!["tier", "kafka"],
         tcp: Some(HttpListener {
             address: ([127, 0, 0, 1], 0).into(),
             token: token.map(str::to_owned),
@@ -127,7 +128,7 @@ fn metrics_are_for_those_with_the_token_unless_they_are_open() {
     assert_eq!(page.header("content-type"), Some(kind));
     assert!(page.text().ends_with("# EOF\n"));
     let version = format!(
-        "mqttcore_build_info{{version=\"{}\"}} 1",
+        "mqttcore_build_info{{version=\"{}\",commit=\"\",features=\"tier,kafka\"}} 1",
         env!("CARGO_PKG_VERSION")
     );
     assert!(page.text().contains(&version));
@@ -199,7 +200,18 @@ fn the_data_folder_has_a_socket_for_all_of_it() {
 
     let mut http = Http::unix(&socket);
     assert_eq!(http.get("/livez").status, 200);
-    assert!(http.get("/metrics").text().contains("mqttcore_build_info"));
+    let page = http.get("/metrics");
+    let page = page.text();
+    assert!(page.contains("mqttcore_build_info"));
+    let buckets = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("mqttcore_store_sync_seconds_bucket{le=\""));
+    let limits = buckets.map(|line| line.split('"').next().expect("a limit"));
+    let limits: Vec<_> = limits.collect();
+    assert_eq!(
+        (limits[0], limits[17], limits.len()),
+        ("0.000064", "8.388608", 19)
+    );
 
     drop(without_streams);
     let with_streams = Setup::new(&home, vec![stream("plant", "plant/#")]).start();
