@@ -77,7 +77,10 @@ fn handle_messages(shard: &Rc<Shard>, messages: &mut Vec<ShardMessage>) {
         contained(shard, "a message of another shard", || {
             for message in messages.by_ref() {
                 match message {
-                    ShardMessage::Deliver(message, targets) => {
+                    ShardMessage::Deliver(message, target) => {
+                        delivery::deliver_all(shard, &message, [target]);
+                    }
+                    ShardMessage::DeliverAll(message, targets) => {
                         delivery::deliver_all(shard, &message, targets);
                     }
                     ShardMessage::Job(job) => job(shard),

@@ -170,8 +170,12 @@ fn begin_rows(engine: &Arc<EngineState>) -> Result<(), StartError> {
     rows::subscribe(engine, &**rows).map_err(StartError::Service)
 }
 
+/// The number of cores that the broker may use.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 fn shard_count(config: &Config) -> usize {
-    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let count = if config.shards == 0 {
         cores()
     } else {
@@ -196,7 +200,7 @@ pub(crate) fn spawn_shard(
     let (sender, started) = mpsc::sync_channel(1);
     let on_panic = fail_on_panic(&engine);
     let run = move || {
-        let runtime = match runtime() {
+        let runtime = match runtime(index, &engine) {
             Ok(runtime) => runtime,
             Err(error) => {
                 let _ = sender.send(Err(error));
@@ -211,9 +215,18 @@ pub(crate) fn spawn_shard(
     started.recv().unwrap_or_else(|_| failed()).map(|()| thread)
 }
 
-fn runtime() -> io::Result<LocalRuntime> {
-    Builder::new_current_thread()
-        .enable_io()
-        .enable_time()
-        .build_local(LocalOptions::default())
+/// The event loop of a shard. If there are more shards than cores, other shards on this core take its messages before
+/// it looks for new ones of its clients (ADR 0141).
+fn runtime(index: usize, engine: &Arc<EngineState>) -> io::Result<LocalRuntime> {
+    let mut builder = Builder::new_current_thread();
+    builder.enable_io().enable_time();
+    if engine.shards() > cores() {
+        let engine = Arc::clone(engine);
+        builder.on_thread_park(move || {
+            if engine.has_untaken_messages(index) {
+                std::thread::yield_now();
+            }
+        });
+    }
+    builder.build_local(LocalOptions::default())
 }

@@ -47,9 +47,6 @@ impl Target {
     }
 }
 
-/// The targets of a message on one shard. A single one, as of a shared group, takes no allocation.
-pub(crate) type ShardTargets = SmallVec<[Target; 1]>;
-
 /// A message in a shared group. It takes no allocation while only one member was chosen and the store does not have it.
 pub(crate) enum GroupDelivery {
     First {

@@ -9,7 +9,7 @@ use mqttcore_session::{
 use smallvec::SmallVec;
 
 use crate::clients::client::Client;
-use crate::clients::target::{ShardTargets, Target};
+use crate::clients::target::Target;
 use crate::routing::drops::{DropCause, Dropped, count_late_drop, drop_message};
 use crate::routing::{fill, group, memory, message_hooks, session_records};
 use crate::shard::{Shard, ShardMessage};
@@ -30,25 +30,63 @@ pub(crate) fn deliver_to_shards(
     }
 }
 
-fn hand_out(shard: &Rc<Shard>, message: &LiveMessage<'_>, targets: impl Iterator<Item = Target>) {
+/// Room for the targets of a message on another shard, at first.
+const FEW_TARGETS: usize = 8;
+
+fn hand_out(
+    shard: &Rc<Shard>,
+    message: &LiveMessage<'_>,
+    mut targets: impl Iterator<Item = Target>,
+) {
     if shard.engine.shards() == 1 {
         targets.for_each(|target| deliver_to(shard, message, target));
         return;
     }
-    let mut away: SmallVec<[(usize, ShardTargets); 1]> = SmallVec::new();
-    for target in targets {
+    let Some(first) = targets.next() else { return };
+    match targets.next() {
+        None => hand_over(shard, message, first),
+        Some(second) => hand_out_all(shard, message, first, second, targets),
+    }
+}
+
+/// Delivers to one target of this shard, or sends it to its shard.
+fn hand_over(shard: &Rc<Shard>, message: &LiveMessage<'_>, target: Target) {
+    let to = target.handle.shard();
+    if to == shard.index {
+        deliver_to(shard, message, target);
+    } else {
+        shard.send_to_shard(to, ShardMessage::Deliver(message.message.clone(), target));
+    }
+}
+
+/// Delivers to the targets of this shard, and sends the others as one list to each shard.
+fn hand_out_all(
+    shard: &Rc<Shard>,
+    message: &LiveMessage<'_>,
+    first: Target,
+    second: Target,
+    others: impl Iterator<Item = Target>,
+) {
+    let mut away: SmallVec<[(usize, Vec<Target>); 4]> = SmallVec::new();
+    let mut sort = |target: Target| {
         let to = target.handle.shard();
         if to == shard.index {
-            deliver_to(shard, message, target);
-            continue;
+            return deliver_to(shard, message, target);
         }
-        match away.iter_mut().find(|(other, _)| *other == to) {
-            Some((_, targets)) => targets.push(target),
-            None => away.push((to, [target].into())),
+        if let Some((_, targets)) = away.iter_mut().find(|(other, _)| *other == to) {
+            targets.push(target);
+        } else {
+            let mut targets = Vec::with_capacity(FEW_TARGETS);
+            targets.push(target);
+            away.push((to, targets));
         }
-    }
+    };
+    sort(first);
+    sort(second);
+    others.for_each(sort);
     for (to, targets) in away {
-        shard.send_to_shard(to, ShardMessage::Deliver(message.message.clone(), targets));
+        let message = message.message.clone();
+        shard.send_to_shard(to, ShardMessage::DeliverAll(message, targets));
     }
 }
 

@@ -22,7 +22,7 @@ use crate::clients::presence::AvailabilityTable;
 use crate::clients::retained;
 use crate::clients::shares::{Owners, Shares};
 use crate::clients::sources::Sources;
-use crate::clients::target::ShardTargets;
+use crate::clients::target::Target;
 use crate::clients::traces::Traces;
 use crate::config::Config;
 use crate::config::hooks::{Hooks, LogLevel, LogLine};
@@ -154,8 +154,10 @@ pub(crate) type Job = Box<dyn FnOnce(&Rc<Shard>) + Send>;
 
 /// A message from one shard to another.
 pub(crate) enum ShardMessage {
-    /// A message for sessions of that shard.
-    Deliver(Message, ShardTargets),
+    /// A message for one session of that shard; it takes no allocation.
+    Deliver(Message, Target),
+    /// A message for several sessions of that shard.
+    DeliverAll(Message, Vec<Target>),
     /// Anything else.
     Job(Job),
 }

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
 
-use crate::shard::{Shard, ShardMessage};
+use crate::shard::{EngineState, Shard, ShardMessage};
 
 /// Deliveries for other shards that wait for more of them, at most: a shard that has nothing to do gets them soon.
 const MOST_WAITING: usize = 256;
@@ -13,7 +13,8 @@ impl Shard {
     /// Queues `message` for another shard.
     pub(crate) fn send_to_shard(&self, to: usize, message: ShardMessage) {
         let weight = match &message {
-            ShardMessage::Deliver(_, targets) => targets.len(),
+            ShardMessage::Deliver(..) => 1,
+            ShardMessage::DeliverAll(_, targets) => targets.len(),
             ShardMessage::Job(_) => MOST_WAITING,
         };
         self.outgoing.push(to, message, weight);
@@ -67,5 +68,34 @@ impl Shard {
         self.outgoing.send(|to, messages| {
             self.engine.mailboxes[to][self.index].send(messages, &self.engine.wakers[to]);
         });
+    }
+}
+
+impl EngineState {
+    /// Whether another shard has messages of shard `from` that it has not taken yet.
+    pub(crate) fn has_untaken_messages(&self, from: usize) -> bool {
+        self.mailboxes.iter().any(|to| to[from].len() > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::shard::EngineParts;
+
+    #[test]
+    fn messages_of_a_shard_are_untaken_until_their_shard_takes_them() {
+        let engine = EngineState::new(&Arc::default(), 2, 1, EngineParts::default());
+        let untaken = || [0, 1].map(|from| engine.has_untaken_messages(from));
+        assert_eq!(untaken(), [false, false]);
+
+        let mut messages = vec![ShardMessage::Job(Box::new(|_| {}))];
+        engine.mailboxes[1][0].send(&mut messages, &engine.wakers[1]);
+        assert_eq!(untaken(), [true, false]);
+
+        engine.mailboxes[1][0].drain(&mut messages);
+        assert_eq!(untaken(), [false, false]);
     }
 }
