@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import pathlib
 import sys
@@ -9,6 +10,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from mqttcore import Broker, Settings, _core
+from mqttcore.cli import audit
+from mqttcore.cli.api import Api
 from mqttcore.config import HttpListener, Listener
 from mqttcore.streams.settings import Stream
 
@@ -428,4 +431,27 @@ def test_the_audit_log_of_a_running_broker(
     assert [one["action"] for one in found] == ["POST /keys", "DELETE /keys/{name}"]
     assert lines == run("audit", "show", tmp_path / "data").out.splitlines()
     assert ask("audit", "show", "--who", "nobody") == ""
+    assert run("audit", "tail", tmp_path / "data", "--url", "http://127.0.0.1:1").status == 2
     assert (both.status, both.out) == (2, "")
+
+
+@pytest.mark.parametrize(
+    ("before", "last", "shown"), [([], 10, []), (["a", "b", "c"], 2, ["b", "c"]), (["a"], 0, [])]
+)
+def test_audit_tail_of_a_running_broker_prints_each_change_once(
+    broker: Broker, tmp_path: pathlib.Path, before: list[str], last: int, shown: list[str]
+) -> None:
+    for name in before:
+        broker.ban(client_id=name)
+    later = iter([[], ["d", "e"], [], ["f"]])
+
+    def wait() -> None:
+        for name in next(later):
+            broker.ban(client_id=name)
+
+    options = argparse.Namespace(data=str(tmp_path / "data"), url=None, key_file=None, cafile=None)
+    with Api(options) as api:
+        found = audit.follow_broker(api, last=last, who="program", wait=wait)
+        targets = [next(found)["target"] for _ in range(len(shown) + 3)]
+
+    assert targets == [f"client_id {name}" for name in [*shown, "d", "e", "f"]]

@@ -157,6 +157,8 @@ def site(tmp_path: pathlib.Path) -> Iterator[Site]:
     Files.make(tmp_path / "certs")
     (tmp_path / "passwords").write_text(f"bob:{password_hash()}\n")
     (tmp_path / "acl").write_text("topic readwrite #\n")
+    for name in ("passwords", "acl"):
+        (tmp_path / name).chmod(0o600)
     file = tmp_path / "mqttcore.toml"
     file.write_text(CONFIGURATION.format(page=place, live=live, password=password_hash()))
     with Broker(Origin(path=file, environment={}, log_level="warning")) as broker:

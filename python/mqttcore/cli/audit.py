@@ -1,4 +1,4 @@
-"""`mqttcore audit verify|show|tail DIR`: the audit log of a data folder; `show`: also of a broker.
+"""`mqttcore audit verify|show|tail`: the audit log of a data folder, or of a running broker.
 
 Each line of the log has the hash of the line before it, so a line that was changed, inserted or
 removed is found. Lines that were removed at the end are found with ``--head``, the hash that an
@@ -33,6 +33,8 @@ FIRST: Final = "0" * 64
 """The hash of the predecessor in the first line."""
 PAUSE_S: Final = 0.25
 """Time between two looks for new lines."""
+ASK_S: Final = 1.0
+"""Time between two requests for new changes."""
 
 
 class AuditError(MqttError):
@@ -55,8 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
     options = parser().parse_args(arguments)
     if options.directory is None:
-        return asking("audit", options, show_of_broker)
-    if options.run is show and (options.data or options.url):
+        return asking("audit", options, options.of_broker)
+    if options.run is not verify and (options.data or options.url):
         tell("audit", f"give a folder or a broker, not both: {options.directory}")
         return USAGE
     try:
@@ -83,30 +85,28 @@ def parser() -> argparse.ArgumentParser:
     checked.add_argument("--json", action="store_true", help="print JSON")
     checked.set_defaults(run=verify)
     shown = add_command(commands, "show", "print the changes, oldest first")
-    shown.add_argument(
-        "directory",
-        nargs="?",
-        type=pathlib.Path,
-        metavar="DIR",
-        help="the data folder; default: ask the running broker",
-    )
     shown.add_argument("--since", default="", metavar="TIME", help="first time, as 2026-11-23")
-    shown.set_defaults(run=show)
-    tailed = commands.add_parser("tail", help="print the latest changes, then each new one")
-    tailed.add_argument("directory", type=pathlib.Path, metavar="DIR", help="the data folder")
+    shown.set_defaults(run=show, of_broker=show_of_broker)
+    tailed = add_command(commands, "tail", "print the latest changes, then each new one")
     tailed.add_argument(
         "--lines",
         type=natural,
         default=10,
         metavar="COUNT",
-        help="number of changes to begin with, from the two latest files (default: 10)",
+        help="number of changes to begin with, of a folder from its two latest files (default: 10)",
     )
-    tailed.set_defaults(run=tail)
+    tailed.set_defaults(run=tail, of_broker=tail_of_broker)
     for each in (shown, tailed):
+        each.add_argument(
+            "directory",
+            nargs="?",
+            type=pathlib.Path,
+            metavar="DIR",
+            help="the data folder; default: ask the running broker",
+        )
         each.add_argument(
             "--who", default="", metavar="TEXT", help="part of the name of the operator"
         )
-    tailed.add_argument("--json", action="store_true", help="print the stored JSON lines")
     return made
 
 
@@ -169,8 +169,43 @@ def show_of_broker(api: Api, options: argparse.Namespace) -> int:
     query = {"since": options.since or None, "who": options.who or None}
     newest_first = [item for page in api.pages("/audit", query) for item in page["items"]]
     for item in reversed(newest_first):
-        print(json_text(item) if options.json else printable(text_of_item(item)))
+        print_item(item, options)
     return OK
+
+
+def tail_of_broker(api: Api, options: argparse.Namespace) -> int:
+    """Prints the latest changes of a running broker and each new one, until Ctrl-C."""
+    for item in follow_broker(api, last=options.lines, who=options.who):
+        print_item(item, options)
+    return OK
+
+
+def follow_broker(
+    api: Api, *, last: int, who: str, wait: Callable[[], None] = lambda: time.sleep(ASK_S)
+) -> Iterator[Json]:
+    """The ``last`` changes of a running broker, then each new one, for ever."""
+    query = {"who": who or None}
+    pages = api.pages("/audit", query, limit=last or 1)
+    newest_first = [item for page in pages for item in page["items"]]
+    # a damaged line has no time to continue from; `verify` finds it
+    newest = next((item for item in newest_first if not item["is_damaged"]), None)
+    yield from reversed(newest_first[:last])
+    while True:
+        wait()
+        since = {"since": newest["ts"]} if newest else {}
+        added = []
+        for item in (item for page in api.pages("/audit", query | since) for item in page["items"]):
+            if item == newest:
+                break
+            if not item["is_damaged"]:
+                added.append(item)
+        newest = next(iter(added), newest)
+        yield from reversed(added)
+
+
+def print_item(item: Json, options: argparse.Namespace) -> None:
+    """Prints an entry of the API, as JSON or for people."""
+    print(json_text(item) if options.json else printable(text_of_item(item)), flush=True)
 
 
 def text_of_item(item: Json) -> str:

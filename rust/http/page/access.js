@@ -89,8 +89,7 @@ function Bans() {
       { title: 'What', cell: (ban) => KINDS[ban.kind] },
       { title: 'Value', cell: (ban) => html`<${Name} text=${ban.value} />${ban.kind === 'client_id_of_user' && html` (<${Name} text=${ban.username} empty="without user name" />)`}` },
       { title: 'Until', cell: (ban) => (ban.until_ms ? html`<${Time} ms=${ban.until_ms} />` : 'it is lifted') },
-      { title: 'Reason', cell: (ban) => html`<${Name} text=${ban.why} empty="" />` },
-      { title: 'By', cell: (ban) => html`<${Name} text=${ban.by} empty="" />` },
+      { title: 'Reason', cell: (ban) => html`<${Name} text=${ban.why} empty="" />${ban.by && html`<div class="dim small">by ${visible(ban.by)}</div>`}` },
       may('operate') && { title: '', cell: (ban) => html`<button type="button" class="small" onClick=${() => lift(ban)}>Lift</button>` },
     ].filter(Boolean)} />`}
     ${data?.next && html`<p class="dim">The first 1,000.</p>`}

@@ -48,10 +48,16 @@ impl<S: Send + Sync, T: DeserializeOwned + IntoParams> FromRequestParts<S> for A
         let uri: Result<Uri, _> = again.parse();
         let uri = uri.map_err(|error| Problem::bad(error.to_string()))?;
         let read = Query::try_from_uri(&uri);
-        let Query(query) = read.map_err(|error| Problem::bad(error.body_text()))?;
+        let Query(query) = read.map_err(|error| {
+            let text = error.body_text();
+            Problem::bad(text.strip_prefix(LIBRARY_WORDS).unwrap_or(&text))
+        })?;
         Ok(Self(query))
     }
 }
+
+/// What `axum` says first about a value that is not valid; the rest names key and fault.
+const LIBRARY_WORDS: &str = "Failed to deserialize query string: ";
 
 /// Appends a key and its value, percent-encoded.
 fn encode(key: &str, value: &str, out: &mut String) {

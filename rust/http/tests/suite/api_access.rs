@@ -211,7 +211,11 @@ fn what_is_not_understood_is_refused_with_a_hint() {
 
     for (path, status, word) in [
         ("/clients?limt=3", 400, "did you mean \\\"limit\\\"?"),
-        ("/clients?limit=0", 400, "1 to 1000"),
+        (
+            "/clients?limit=0",
+            400,
+            "\"limit: must be a number from 1 to 1000\"",
+        ),
         ("/clients?limit=1001", 400, "1 to 1000"),
         ("/clients?limit=ten", 400, "limit"),
         ("/clients?connected=yes", 400, "connected"),
