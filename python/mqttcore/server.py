@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mqttcore import _core, damage, logs
+from mqttcore._log import load as load_log
 from mqttcore._log import logger
 from mqttcore.auditing import Caller, called_by
 from mqttcore.broker import Broker
@@ -78,6 +79,8 @@ def serve(broker: Broker, options: "Options") -> int:
         damage.accept_loss(pathlib.Path(settings.data))
     signals = Signals()
     broker.start(accept_clock=options.accept_clock)
+    # now that clients can connect; not with the first record, which may say that no file can be opened
+    load_log()
     print(banner(broker, has_file=options.config is not None), flush=True)
     watch(broker, signals)
     gc.freeze()  # what a start loads stays for ever

@@ -165,6 +165,15 @@ impl Closing {
     };
 }
 
+/// The waker of a link, which it has again at the end, also if that is a panic.
+struct Taken<'l>(&'l Cell<Option<Waker>>, Option<Waker>);
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.1.take());
+    }
+}
+
 impl Link {
     pub(crate) fn new(
         version: ProtocolVersion,
@@ -383,10 +392,8 @@ impl Link {
 
     /// Calls `with` with the waker of its task, unless its first turn is yet to come.
     pub(crate) fn with_waker<T>(&self, with: impl FnOnce(&Waker) -> T) -> Option<T> {
-        let own = self.waker.take()?;
-        let result = with(&own);
-        self.waker.set(Some(own));
-        Some(result)
+        let own = Taken(&self.waker, self.waker.take());
+        own.1.as_ref().map(with)
     }
 
     /// Whether retained messages are to be sent.
