@@ -189,6 +189,7 @@ async fn run_timers(shard: Rc<Shard>) {
         contained(&shard, "queued wills", || wills::publish_queued(&shard));
         eased = ease_sessions(&shard, eased);
         count.tick(&shard);
+        shard.memory().spare_buffers().free_unused();
         contained(&shard, "the budget of memory", || {
             pressure::tick(&shard, &mut walk);
         });

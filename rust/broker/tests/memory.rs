@@ -458,8 +458,10 @@ fn an_idle_websocket_that_took_large_messages_holds_little_more_than_a_plain_con
         })
         .collect();
 
-    let each = heap.grown() / CLIENTS;
-    assert!(each < 4 * KIB, "{each} bytes each");
+    // The buffer of the last message is kept for a moment, for the next one.
+    eventually("less than 4 KiB are left of each", || {
+        heap.grown() / CLIENTS < 4 * KIB
+    });
     drop(sockets);
 }
 

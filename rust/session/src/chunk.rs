@@ -1,23 +1,41 @@
 //! Shared message bytes, counted from the read that brought them until the last holder drops them.
 
+use std::fmt::Debug;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use triomphe::ThinArc;
 
+/// Takes the buffers of large chunks that nobody holds any more, from any thread.
+pub trait BufferKeeper: Debug + Send + Sync {
+    /// Keeps `buffer` for a later chunk, or frees it.
+    fn keep(&self, buffer: Vec<u8>);
+}
+
 /// Bytes of the chunks that one engine thread has allocated, including chunks that other threads hold.
 ///
 /// Aligned to cache lines of its own, since every thread has its own total.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub struct ChunkTotal(AtomicUsize);
+pub struct ChunkTotal {
+    held: AtomicUsize,
+    keeper: Option<Arc<dyn BufferKeeper>>,
+}
 
 impl ChunkTotal {
+    /// A total whose large chunks leave their buffers to `keeper`.
+    pub fn with_keeper(keeper: Arc<dyn BufferKeeper>) -> Self {
+        Self {
+            held: AtomicUsize::default(),
+            keeper: Some(keeper),
+        }
+    }
+
     /// Bytes held now.
     pub fn bytes(&self) -> usize {
         // ORDERING: statistics only; no other memory access depends on the value.
-        self.0.load(Ordering::Relaxed)
+        self.held.load(Ordering::Relaxed)
     }
 }
 
@@ -44,13 +62,13 @@ impl ChunkAccount {
     fn add(&self, bytes: usize) {
         // ORDERING: statistics only; the chunk's reference count decides when the bytes are freed.
         self.held.fetch_add(bytes, Ordering::Relaxed);
-        self.total.0.fetch_add(bytes, Ordering::Relaxed);
+        self.total.held.fetch_add(bytes, Ordering::Relaxed);
     }
 
     fn sub(&self, bytes: usize) {
         // ORDERING: as in `add`.
         self.held.fetch_sub(bytes, Ordering::Relaxed);
-        self.total.0.fetch_sub(bytes, Ordering::Relaxed);
+        self.total.held.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -92,6 +110,11 @@ impl Drop for Charge {
     fn drop(&mut self) {
         if let Some(account) = &self.account {
             account.sub(self.bytes as usize);
+            if let Some(keeper) = &account.total.keeper
+                && let Some(buffer) = self.buffer.take()
+            {
+                keeper.keep(*buffer);
+            }
         }
     }
 }
@@ -198,6 +221,8 @@ const BUFFER_BYTES: usize = size_of::<Vec<u8>>() + 2 * size_of::<usize>();
 
 #[cfg(test)]
 mod tests {
+    use std::sync::OnceLock;
+
     use super::*;
 
     fn accounts() -> (Arc<ChunkTotal>, Arc<ChunkAccount>) {
@@ -260,6 +285,33 @@ mod tests {
         );
         drop(chunk);
         assert_eq!((account.bytes(), total.bytes()), (0, 0));
+    }
+
+    #[derive(Debug, Default)]
+    struct Kept(OnceLock<Vec<u8>>);
+
+    impl BufferKeeper for Kept {
+        fn keep(&self, buffer: Vec<u8>) {
+            self.0.set(buffer).expect("one buffer");
+        }
+    }
+
+    #[test]
+    fn the_last_holder_leaves_the_buffer_to_the_keeper() {
+        let kept = Arc::<Kept>::default();
+        let total = ChunkTotal::with_keeper(Arc::<Kept>::clone(&kept));
+        let account = ChunkAccount::new(Arc::new(total));
+        let buffer = vec![7; 200_000];
+        let place = buffer.as_ptr();
+        let chunk = Chunk::from_buffer(buffer, &account);
+        let other = chunk.clone();
+        drop(chunk);
+        assert!(kept.0.get().is_none());
+
+        std::thread::scope(|scope| scope.spawn(|| drop(other)).join().unwrap());
+
+        assert_eq!(account.bytes(), 0);
+        assert_eq!(kept.0.get().map(Vec::as_ptr), Some(place));
     }
 
     #[test]

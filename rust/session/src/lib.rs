@@ -113,7 +113,7 @@ pub use alias::AliasUse;
 pub use auth::{AuthStep, Authentication, reauthentication_refusal};
 pub use cause::Cause;
 pub use changed::{ChangeError, MessageChanges};
-pub use chunk::{Chunk, ChunkAccount, ChunkTotal};
+pub use chunk::{BufferKeeper, Chunk, ChunkAccount, ChunkTotal};
 pub use composed::MessageError;
 pub use connect::{ConnAckFormat, ConnectRequest};
 pub use control::{Control, Details};

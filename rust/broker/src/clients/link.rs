@@ -406,12 +406,22 @@ impl Link {
         self.close(Cause::ConnectionLost, ReasonCode::UNSPECIFIED_ERROR);
     }
 
-    /// Makes the connection's own task close it.
+    /// Makes the connection's own task close it. A connection that seems to be stalled may go on, so that another reason
+    /// counts more.
     pub(crate) fn close(&self, cause: Cause, reason: ReasonCode) {
-        if self.closing.get().is_none() {
+        if self
+            .closing
+            .get()
+            .is_none_or(|closing| closing == Closing::STALLED)
+        {
             self.closing.set(Some(Closing { cause, reason }));
         }
         self.wake();
+    }
+
+    /// Lets the connection go on, which seemed to be stalled.
+    pub(crate) fn go_on(&self) {
+        self.closing.set(None);
     }
 
     pub(crate) fn closing(&self) -> Option<Closing> {

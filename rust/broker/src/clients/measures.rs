@@ -125,6 +125,8 @@ pub(crate) struct LinkMeasures {
 struct DeliveryMeasures {
     /// Since when the socket has accepted no byte although some are queued.
     blocked_since: Cell<Option<Instant>>,
+    /// The system holds more unsent bytes than for other connections, since the client gets large messages.
+    holds_more_unsent: Cell<bool>,
     pending: Cell<Option<PendingDelivery>>,
     measured: Cell<Option<Measured>>,
 }
@@ -164,6 +166,17 @@ impl LinkMeasures {
 
     pub(crate) fn blocked_since(&self) -> Option<Instant> {
         self.deliveries.get()?.blocked_since.get()
+    }
+
+    /// Whether the system holds more unsent bytes than for other connections.
+    pub(crate) fn holds_more_unsent(&self) -> bool {
+        let deliveries = self.deliveries.get();
+        deliveries.is_some_and(|deliveries| deliveries.holds_more_unsent.get())
+    }
+
+    /// Notes whether the system holds more unsent bytes.
+    pub(crate) fn note_unsent(&self, holds_more: bool) {
+        self.deliveries().holds_more_unsent.set(holds_more);
     }
 
     /// Whether a delivery is being measured.

@@ -19,12 +19,17 @@ pub(super) struct LargeFrame {
     room: usize,
     /// Of the whole length; `None` if the buffer grows with the bytes.
     reservation: Option<Reservation>,
+    /// The buffer is that of an earlier message: all of it takes memory from the start.
+    is_reused: bool,
 }
 
 impl LargeFrame {
     /// A frame of `len` bytes that begins with `bytes`.
     pub(super) fn new(bytes: &[u8], len: usize, space: &AddressSpace) -> Self {
-        let (mut buffer, mut reservation) = (Vec::new(), space.reserve(len));
+        let mut reservation = space.reserve(len);
+        let reused = reservation.as_ref().and_then(|_| space.spare_buffer(len));
+        let is_reused = reused.is_some();
+        let mut buffer = reused.unwrap_or_default();
         if reservation.is_some() && buffer.try_reserve_exact(len).is_err() {
             reservation = None;
         }
@@ -34,6 +39,7 @@ impl LargeFrame {
             len,
             room: 0,
             reservation,
+            is_reused,
         }
     }
 
@@ -42,9 +48,13 @@ impl LargeFrame {
         self.len
     }
 
-    /// Number of bytes that have arrived: only they take memory.
+    /// Number of bytes that take memory: those that have arrived, or all of a buffer that is used again.
     pub(super) fn bytes(&self) -> usize {
-        self.buffer.len()
+        if self.is_reused {
+            self.buffer.capacity()
+        } else {
+            self.buffer.len()
+        }
     }
 
     /// Makes room for the next read, of at most `most` bytes, which ends with the frame at the latest.
@@ -85,7 +95,12 @@ impl LargeFrame {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use mqttcore_session::BufferKeeper;
+
     use super::*;
+    use crate::runtime::spare_buffers::SpareBuffers;
 
     const MIB: usize = 1024 * 1024;
 
@@ -108,6 +123,21 @@ mod tests {
         }
 
         assert_eq!((frame.buffer.as_ptr(), frame.buffer.len()), (place, MIB));
+    }
+
+    #[test]
+    fn the_buffer_of_an_earlier_message_is_used_again_and_counts_as_a_whole() {
+        let buffers = Arc::<SpareBuffers>::default();
+        let space = AddressSpace::new(&buffers);
+        let buffer = vec![7; MIB];
+        let place = buffer.as_ptr();
+        buffers.keep(buffer);
+
+        let frame = LargeFrame::new(&[1; 5_000], MIB, &space);
+        let other = LargeFrame::new(&[1; 5_000], MIB, &space);
+
+        assert_eq!((frame.buffer.as_ptr(), frame.bytes()), (place, MIB));
+        assert_eq!(other.bytes(), 5_000);
     }
 
     #[test]

@@ -8,9 +8,10 @@ use mqttcore_panics::may_panic;
 use tokio::task::yield_now;
 
 use crate::clients::client::{Client, QueueLevel};
-use crate::clients::link::Link;
+use crate::clients::link::{Closing, Link};
 use crate::connection::READ_BELOW_BYTES;
 use crate::routing::group;
+use crate::runtime::tallies::TransportKind;
 use crate::sessions::lifecycle;
 use crate::shard::guard::{CONNECTION, contained};
 use crate::shard::{Due, Shard};
@@ -119,9 +120,41 @@ pub(super) fn write(
         count_written(shard, link, packets, bytes);
     }
     if !link.outbox.borrow().is_empty() || transport.has_output() {
+        if !link.measures.holds_more_unsent() && link.outbox.borrow().begins_large() {
+            link.measures.note_unsent(transport.hold_more_unsent());
+        }
         note_full_socket(shard, client, link);
     }
     Ok(())
+}
+
+/// Why the connection is to be closed, unless it seemed to be stalled and goes on.
+pub(super) fn closing(shard: &Shard, link: &Link) -> Option<Closing> {
+    let closing = link.closing()?;
+    let goes_on = closing == Closing::STALLED && sends_after_all(shard, link);
+    (!goes_on).then_some(closing)
+}
+
+/// Whether the client takes bytes although its socket did not become writable before the stall deadline, since the system
+/// holds more for it than the client takes in that time (ADR 0147). Its connection goes on then.
+#[cold]
+fn sends_after_all(shard: &Shard, link: &Link) -> bool {
+    let packets = link.outbox.borrow().packets();
+    let own = link.transport.borrow();
+    let transport = own.as_ref().filter(|_| link.measures.holds_more_unsent());
+    let sent = transport.map_or(0, |own| own.send_at_once(&link.outbox.borrow()));
+    if sent == 0 {
+        shard.metrics().stalled.add(1);
+        return false;
+    }
+    let tallies = &shard.metrics().tallies;
+    tallies.bytes_sent.add(TransportKind::Tcp, sent);
+    if let Some(outbox) = link.outbox.borrow_mut().get_mut() {
+        outbox.advance(sent);
+    }
+    count_written(shard, link, packets, sent);
+    link.go_on();
+    true
 }
 
 /// Counts written bytes; the outbox had `packets` before.

@@ -124,7 +124,7 @@ impl Connection {
 
     /// Reads and handles input, then writes once.
     fn turn(&mut self, cx: &mut Context<'_>) -> Result<(), DisconnectCause> {
-        if let Some(closing) = self.link.closing() {
+        if let Some(closing) = output::closing(&self.shard, &self.link) {
             return Err(DisconnectCause::Closed(closing));
         }
         self.shard.start_turn();

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use mqttcore_session::{ChunkAccount, ChunkTotal};
 
 use crate::runtime::metrics::Counter;
+use crate::runtime::spare_buffers::SpareBuffers;
 
 /// Watermarks of a level in percent of the budget: it begins at the first and ends below the second.
 const HIGH: (usize, usize) = (75, 70);
@@ -70,6 +71,7 @@ pub(crate) struct Memory {
 /// The counters of one shard. Only its thread writes them.
 pub(crate) struct ShardMemory {
     chunks: Arc<ChunkTotal>,
+    spare: Arc<SpareBuffers>,
     /// Counts messages that arrived over no connection.
     pub(crate) own_account: Arc<ChunkAccount>,
     /// Bytes of sessions and of the buffers of their connections.
@@ -80,10 +82,13 @@ pub(crate) struct ShardMemory {
 
 impl ShardMemory {
     fn new() -> Self {
-        let chunks: Arc<ChunkTotal> = Arc::default();
+        let spare = Arc::<SpareBuffers>::default();
+        let keeper = Arc::<SpareBuffers>::clone(&spare);
+        let chunks = Arc::new(ChunkTotal::with_keeper(keeper));
         Self {
             own_account: ChunkAccount::new(Arc::clone(&chunks)),
             chunks,
+            spare,
             sessions: Counter::default(),
             pending: Counter::default(),
         }
@@ -92,6 +97,11 @@ impl ShardMemory {
     /// Bytes of the messages that arrived on the shard.
     pub(crate) fn chunk_bytes(&self) -> usize {
         self.chunks.bytes()
+    }
+
+    /// Buffers of large messages that arrived on the shard.
+    pub(crate) fn spare_buffers(&self) -> &Arc<SpareBuffers> {
+        &self.spare
     }
 
     /// Creates an account for the messages of one connection.
@@ -103,7 +113,8 @@ impl ShardMemory {
 /// Bytes in use, by kind.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct MemoryUse {
-    /// Topics, properties and payloads of all messages: queued, in flight, retained or being written.
+    /// Topics, properties and payloads of all messages: queued, in flight, retained or being written; and spare buffers
+    /// of large ones.
     pub(crate) messages: usize,
     pub(crate) sessions: usize,
     pub(crate) pending: usize,
@@ -175,7 +186,7 @@ impl Memory {
         };
         let bytes = |counter: &Counter| usize::try_from(counter.value()).unwrap_or(usize::MAX);
         for shard in &self.shards {
-            used.messages += shard.chunks.bytes();
+            used.messages += shard.chunks.bytes() + shard.spare.bytes();
             used.sessions += bytes(&shard.sessions);
             used.pending += bytes(&shard.pending);
         }

@@ -187,7 +187,7 @@ pub(crate) fn handle_timeout(shard: &Rc<Shard>, slot: u32) {
             shard.metrics().keep_alive_timeouts.add(1);
             link.close(Cause::KeepAliveTimeout, violation.reason);
         } else if is_stalled {
-            shard.metrics().stalled.add(1);
+            // Its task looks once more, and counts it.
             link.close(Closing::STALLED.cause, Closing::STALLED.reason);
         } else if link.grant_ends().is_some_and(|at| now >= at) {
             link.close(Cause::Administrative, ReasonCode::MAXIMUM_CONNECT_TIME);

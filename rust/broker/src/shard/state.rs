@@ -197,7 +197,7 @@ impl Shard {
             steps: Cell::new(0),
             grown: Cell::new(0),
             weighed: RefCell::default(),
-            address_space: AddressSpace::default(),
+            address_space: AddressSpace::new(engine.memory.shard(index).spare_buffers()),
             slowed: RefCell::default(),
             recent_events: RefCell::new(RecentEvents::new(Instant::now())),
             active_traces: RefCell::default(),

@@ -17,6 +17,8 @@ pub(crate) const PIECES: usize = 128;
 const OWNED_BYTES: usize = 64 * 1024;
 /// The longest fixed header of an MQTT packet.
 const FIXED_HEADER_BYTES: usize = 5;
+/// A piece of this size is a large message: those that are shorter are parts of a read buffer.
+const LARGE_BYTES: usize = 256 * 1024;
 /// Payloads below this size are copied, since that is cheaper than a reference.
 pub(crate) const SHARE_FROM_BYTES: usize = 1024;
 
@@ -98,6 +100,12 @@ impl Outbox {
     /// Whether the socket accepted nothing at the last attempt.
     pub(crate) fn is_blocked(&self) -> bool {
         self.is_blocked
+    }
+
+    /// Whether a large message is at its front.
+    pub(crate) fn begins_large(&self) -> bool {
+        let mut first = self.pieces.iter().take(2);
+        first.any(|piece| piece.as_slice().len() >= LARGE_BYTES)
     }
 
     /// Heap bytes that are not shared.
@@ -420,6 +428,22 @@ mod tests {
         assert_eq!((outbox.len(), outbox.packets()), (1, 1));
         outbox.advance(1);
         assert_eq!(outbox.packets(), 0);
+    }
+
+    #[test]
+    fn a_large_message_begins_with_its_header_or_in_the_middle() {
+        let large = Chunk::from(vec![0; LARGE_BYTES]);
+        let mut outbox = Outbox::default();
+        assert!(!outbox.begins_large());
+        outbox.push_with(|own| own.extend_from_slice(b"head"));
+        assert!(!outbox.begins_large());
+        outbox.push_payload(&large, 0..large.len());
+
+        assert!(outbox.begins_large());
+        outbox.advance(10);
+        assert!(outbox.begins_large());
+        outbox.advance(LARGE_BYTES - 6);
+        assert!(!outbox.begins_large());
     }
 
     #[test]
