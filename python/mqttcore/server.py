@@ -79,7 +79,7 @@ def serve(broker: Broker, options: "Options") -> int:
         damage.accept_loss(pathlib.Path(settings.data))
     signals = Signals()
     broker.start(accept_clock=options.accept_clock)
-    # now that clients can connect; not with the first record, which may say that no file can be opened
+    # now that clients can connect; the first record may say that no file can be opened
     load_log()
     print(banner(broker, has_file=options.config is not None), flush=True)
     watch(broker, signals)
