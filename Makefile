@@ -283,7 +283,7 @@ spec: build .make/dev ## test the normative statements of MQTT with a running br
 powercut: build .make/dev ## CYCLES=1000 power losses of a simulated disk, a hundredth of them with whole brokers (SEED=1)
 	@$(MAKE) powercut-process CYCLES=$$((($(CYCLES) + 99) / 100))
 	@MQTTCORE_CYCLES=$(CYCLES) MQTTCORE_SEED=$(SEED) CARGO_PROFILE_TEST_OPT_LEVEL=2 CARGO_PROFILE_DEV_OPT_LEVEL=2 \
-		cargo test --quiet -p mqttcore-store --test power_cut $(CARGO_ARGS) -- --nocapture nothing_that >.make/powercut.log 2>&1 \
+		cargo test --quiet -p mqttcore-store --test power_cut $(CARGO_ARGS) -- --nocapture no_acknowledged >.make/powercut.log 2>&1 \
 		|| { cat .make/powercut.log; exit 1; }
 	@grep ' cycles: ' .make/powercut.log
 	@MQTTCORE_CYCLES=$(CYCLES) MQTTCORE_SEED=$(SEED) CARGO_PROFILE_TEST_OPT_LEVEL=2 CARGO_PROFILE_DEV_OPT_LEVEL=2 \
