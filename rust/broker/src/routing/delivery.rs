@@ -31,7 +31,7 @@ pub(crate) fn deliver_to_shards(
 }
 
 /// Room for the targets of a message on another shard, at first.
-const FEW_TARGETS: usize = 8;
+const FEW_TARGETS: usize = 2;
 
 fn hand_out(
     shard: &Rc<Shard>,
