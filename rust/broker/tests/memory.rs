@@ -375,8 +375,8 @@ fn subscriptions_made_again_during_a_replay_are_not_piled_up() {
     assert!(heap.grown() < 2 * MIB, "{} KiB", heap.grown() / KIB);
 }
 
-/// Decision 17: a full mailbox between shards stops the reading of its publisher. Beside a build of all cores the most is
-/// 22 to 66 MiB, by how long a shard waits for its core; without the stop it would be several times that.
+/// Decision 17: a full mailbox between shards stops the reading of its publisher. Beside a build of all cores the most was
+/// 22 to 66 MiB: it depends on how long a shard waits for its core.
 #[test]
 fn a_flood_from_shard_to_shard_is_bounded() {
     let alone = Heap::alone();
