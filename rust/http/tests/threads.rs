@@ -9,6 +9,7 @@ mod served;
 use std::time::Duration;
 
 use mqttcore_broker::{BrokerFailure, Config, Listener};
+use mqttcore_codec::QoS;
 use mqttcore_http::{HttpListener, HttpOptions, MetricsAccess};
 use mqttcore_panics::panic_in;
 use mqttcore_tls::{TlsSettings, make_files};
@@ -97,6 +98,7 @@ fn each_thread_that_panics_ends_the_broker_and_is_named() {
         "mqttcore-sealer",
         "mqttcore-scrub",
         "the timers of a shard",
+        "writing to connections",
         "$SYS",
         "the clock",
         "the acceptor",
@@ -122,6 +124,7 @@ fn each_thread_that_panics_ends_the_broker_and_is_named() {
     }
     the_thread_of_the_last_checkpoint();
     a_client_is_sent_away();
+    a_panic_in_a_write_closes_one_connection();
 }
 
 fn the_thread_of_the_last_checkpoint() {
@@ -151,5 +154,27 @@ fn a_client_is_sent_away() {
     client.until_closed();
 
     assert!(matches!(broker.failure(), Some(BrokerFailure::Panicked(_))));
+    stop(broker);
+}
+
+/// ADR 0150: others write to a client without a turn of its task.
+fn a_panic_in_a_write_closes_one_connection() {
+    let home = Home::new();
+    let broker = start(&home).expect("it starts");
+    let mut unlucky = v5("unlucky").connect(&broker);
+    unlucky.subscribe("a", QoS::AtMostOnce);
+    unlucky.ping();
+    let mut publisher = v5("publisher").connect(&broker);
+    panic_in("a connection's task, its connection is closed");
+
+    publisher.publish("a", "x", QoS::AtMostOnce);
+    unlucky.until_closed();
+
+    assert_eq!(broker.stats().panics, 1);
+    let mut next = v5("unlucky").connect(&broker);
+    next.subscribe("a", QoS::AtMostOnce);
+    next.ping();
+    publisher.publish("a", "y", QoS::AtMostOnce);
+    assert_eq!(next.take_message().text(), "y");
     stop(broker);
 }

@@ -56,10 +56,11 @@ fn write_without_turn(shard: &Rc<Shard>, client: &Rc<Client>, link: &Rc<Link>) {
         link.wake();
         return;
     }
-    may_panic(CONNECTION);
     link.note_run();
-    let written =
-        link.with_waker(|waker| write(shard, client, link, &mut Context::from_waker(waker)));
+    let written = link.with_waker(|waker| {
+        may_panic(CONNECTION);
+        write(shard, client, link, &mut Context::from_waker(waker))
+    });
     match written {
         Some(Ok(())) => {
             group::update_availability(shard, client, link.outbox.borrow().len());
