@@ -49,7 +49,7 @@ pub(crate) async fn connected(
             let connected = Connected {
                 peer,
                 proxied: None,
-                transport: Transport::stream(Socket::Plain(tcp)),
+                transport: Transport::Stream(Socket::Plain(tcp)),
             };
             return Some((connected, Err(refusal)));
         }
@@ -94,11 +94,11 @@ async fn open(
     };
     let certificate = match certificate {
         Ok(certificate) => certificate,
-        Err(refusal) => return (Transport::stream(stream), Err(refusal)),
+        Err(refusal) => return (Transport::Stream(stream), Err(refusal)),
     };
     let opened = |bytes| Opened { certificate, bytes };
     let Some(rules) = &policy.websocket else {
-        return (Transport::stream(stream), Ok(opened(Vec::new())));
+        return (Transport::Stream(stream), Ok(opened(Vec::new())));
     };
     match websocket::accept(&mut stream, rules, deadline, shard.metrics()).await {
         Ok(mut bytes) => {
@@ -110,7 +110,7 @@ async fn open(
         }
         Err(refused) => {
             let refusal = RejectReason::Upgrade(refused);
-            (Transport::stream(stream), Err(refusal))
+            (Transport::Stream(stream), Err(refusal))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Writes outboxes to sockets: that of a connection in its turn, and those of clients that only receive without a turn.
+//! Writes outboxes to sockets: in the turn of the connection's task or, for what others send to the client, without one.
 
 use std::io;
 use std::rc::Rc;

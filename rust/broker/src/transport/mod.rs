@@ -34,6 +34,7 @@ const LARGE_UNSENT_BYTES: u32 = 1024 * 1024;
 
 /// A transport on the shard that reads and writes it.
 pub(crate) enum Transport {
+    /// Without frames.
     Stream(Socket),
     /// Boxed, so that a plain connection does not need the space.
     WebSocket(Box<WebSocket>),
@@ -67,11 +68,6 @@ pub(crate) struct DetachedTransport {
 }
 
 impl Transport {
-    /// A transport without frames.
-    pub(crate) fn stream(socket: Socket) -> Self {
-        Self::Stream(socket)
-    }
-
     /// Whether the runtime wakes the task of `cx` when there is something to read: `read`, into a place of `room` bytes,
     /// found nothing, or did not fill it. Asked behind each read of a plain stream, it saves the turns of a client a
     /// further attempt to read ([`Self::is_quiet`]).
@@ -253,7 +249,7 @@ impl DetachedTransport {
     fn attach(self) -> io::Result<Transport> {
         let stream = self.socket.attach()?;
         Ok(match self.framing {
-            None => Transport::stream(stream),
+            None => Transport::Stream(stream),
             Some(framing) => Transport::WebSocket(Box::new(WebSocket::new(stream, *framing))),
         })
     }
@@ -291,7 +287,7 @@ mod tests {
         let (tcp, _) = listener.accept().unwrap();
         tcp.set_nonblocking(true).unwrap();
         let tcp = TcpStream::from_std(tcp).unwrap();
-        (Transport::stream(Socket::Plain(tcp)), client)
+        (Transport::Stream(Socket::Plain(tcp)), client)
     }
 
     /// Reads until nothing is left, as a turn does, and returns the number of bytes, and whether the socket is watched.
