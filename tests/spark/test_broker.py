@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.collector import collecting
 from tests.spark.sinks import listen
+from tests.wire import Wire
 
 if TYPE_CHECKING:
     from mqttcore import Broker
@@ -160,3 +162,36 @@ def test_the_typed_columns_of_a_stream_are_columns_of_tail_and_files_alike(
         units = sorted(map(tuple, frame.select("offset", "celsius", "unit").collect()))
         assert units == [(0, 21.5, "K"), (1, None, None), (2, None, None), (3, 1.5, "C")]
     assert read(spark, path=str(tmp_path), stream="typed", columns="count").count() == 4
+
+
+def test_a_row_of_a_query_has_the_span_of_the_broker_as_parent(
+    spark: SparkSession, tmp_path: pathlib.Path
+) -> None:
+    from mqttcore import Broker, Settings
+    from mqttcore.config import Listener
+    from mqttcore.otel import OpenTelemetry
+    from mqttcore.streams.settings import Stream
+
+    trace, parent = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+    settings = Settings(
+        listeners=(Listener(address="127.0.0.1:0", anonymous=True),),
+        data=str(tmp_path),
+        streams=(Stream(name="orders", filter=("orders/#",)),),
+    )
+    with collecting() as collector:
+        config = OpenTelemetry.Config(
+            endpoint=collector.endpoint, figures=False, log=False, trace="propagate"
+        )
+        with Broker(settings, plugins=[OpenTelemetry(config)]) as broker, Wire(broker.port) as wire:
+            wire.connect("publisher")
+            given = {"user_property": [("traceparent", f"00-{trace}-{parent}-01")]}
+            wire.publish("orders/1", b"x", qos=1, props=given)
+
+    rows = spark.read.format("mqttcore").options(path=str(tmp_path), stream="orders").load()
+    [row] = rows.selectExpr(
+        "filter(user_properties, p -> p.key = 'traceparent')[0].value AS traceparent"
+    ).collect()
+    deliver, publish = [span for span in collector.spans() if not span.name.startswith("store")]
+    assert row["traceparent"] == f"00-{trace}-{deliver.span_id.hex()}-01"
+    assert deliver.parent_span_id == publish.span_id
+    assert publish.parent_span_id.hex() == parent
