@@ -80,14 +80,16 @@ def commit() -> str:
 
 
 def machine() -> str:
-    """Processor, cores and system."""
+    """Processor, cores, system and congestion control: timers of `bbr` cost large messages time."""
     names = [
         line.split(":", 1)[1].strip()
         for line in Path("/proc/cpuinfo").read_text().splitlines()
         if line.startswith("model name")
     ]
     name = names[0] if names else platform.machine()
-    return f"{name}, {os.cpu_count()} cores, Linux {platform.release().split('-')[0]}"
+    linux = platform.release().split("-")[0]
+    control = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+    return f"{name}, {os.cpu_count()} cores, Linux {linux}, TCP {control}"
 
 
 def mosquitto_version() -> str:
