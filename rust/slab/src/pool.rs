@@ -1,9 +1,10 @@
 //! Allocates memory for blocks and versions; freed pieces are cached in lists of the thread, by size class.
 //!
 //! A commit frees as many blocks as it allocates, and of the same few sizes, but in bursts, when an epoch ends. The
-//! lists hold a whole burst. Memory above [`MOST_BYTES`] of a thread returns to its chunks, and so do the lists of a
-//! thread that ends. A lock protects the chunks; a commit takes it now and then, as it would take a lock of the
-//! system's allocator.
+//! lists hold a whole burst. If the lists of a thread hold more than [`MOST_BYTES`], all of them return to the chunks:
+//! a tree that grows frees sizes that it no longer needs, and other sizes can then use their spans. The lists of a
+//! thread that ends return, too. A lock protects the chunks; a commit takes it now and then, as it would take a lock of
+//! the system's allocator.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::Cell;
@@ -27,7 +28,7 @@ const FINE_CLASSES: usize = FINE_BYTES / ALIGNMENT;
 pub(crate) const CLASSES: usize = FINE_CLASSES + (COARSE_BYTES - FINE_BYTES) / COARSE_STEP;
 
 /// Maximum number of bytes in the lists of one thread.
-const MOST_BYTES: usize = 2 << 20;
+const MOST_BYTES: usize = 512 << 10;
 
 /// Bytes that an empty list takes from the chunks at once.
 const REFILL_BYTES: usize = 1024;
@@ -81,11 +82,11 @@ impl Pool {
         self.heads[class].set(piece.as_ptr());
     }
 
-    /// Returns a list to the chunks if all lists together hold too much.
+    /// Returns all lists to the chunks if they hold too much.
     #[inline]
-    fn limit(&self, class: usize) {
+    fn limit(&self) {
         if self.bytes.get() > MOST_BYTES {
-            self.empty(class, &mut chunks());
+            self.trim();
         }
     }
 
@@ -100,17 +101,13 @@ impl Pool {
     }
 
     #[cold]
-    fn empty(&self, class: usize, chunks: &mut Chunks) {
-        while let Some(piece) = self.take(class) {
-            // SAFETY: a piece in a list came from the chunks with its class, and is not in use.
-            unsafe { chunks.put(class, piece) };
-        }
-    }
-
     fn trim(&self) {
         let mut chunks = chunks();
         for class in 0..CLASSES {
-            self.empty(class, &mut chunks);
+            while let Some(piece) = self.take(class) {
+                // SAFETY: a piece in a list came from the chunks with its class, and is not in use.
+                unsafe { chunks.put(class, piece) };
+            }
         }
     }
 }
@@ -202,7 +199,7 @@ pub unsafe fn release(piece: NonNull<u8>, bytes: usize) {
     };
     let kept = POOL.try_with(|pool| {
         pool.put(class, piece);
-        pool.limit(class);
+        pool.limit();
     });
     if kept.is_err() {
         // SAFETY: the caller's contract: the piece came from the chunks with this class, through a list or directly.
@@ -223,6 +220,8 @@ pub fn used_bytes() -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::iter;
+
     use super::*;
 
     #[test]
@@ -251,6 +250,25 @@ mod tests {
         trim();
 
         assert_eq!(POOL.with(|pool| pool.bytes.get()), 0);
+    }
+
+    #[test]
+    #[cfg_attr(all(miri, not(pooled)), ignore = "the lists are off")]
+    fn lists_that_hold_too_much_go_back_with_all_sizes() {
+        trim();
+        let large = iter::repeat_n(FINE_BYTES, MOST_BYTES / FINE_BYTES + 1);
+        let sizes = iter::once(ALIGNMENT).chain(large);
+        let pieces: Vec<_> = sizes.map(|bytes| (allocate(bytes), bytes)).collect();
+
+        for (piece, bytes) in pieces {
+            // SAFETY: allocated above, with the same size, and not used.
+            unsafe { release(piece, bytes) };
+        }
+
+        POOL.with(|pool| {
+            assert!(pool.heads[0].get().is_null());
+            assert!(pool.bytes.get() < MOST_BYTES / 100);
+        });
     }
 
     #[test]

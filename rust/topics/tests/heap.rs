@@ -192,3 +192,32 @@ fn a_stalled_reader_holds_back_no_more_heap_than_is_counted() {
         assert!((40 << 20..64 << 20).contains(&held), "{held}");
     });
 }
+
+/// Blocks of a growing tree go from size to size, so most of what it frees has a size that it needs no more (ADR 0149).
+#[test]
+#[cfg_attr(miri, ignore = "takes 10 MB")]
+fn a_growing_tree_leaves_few_free_pieces_with_its_thread() {
+    const CLIENTS: usize = 100;
+    const FILTERS: usize = 1_000;
+    let _alone = ALONE.lock();
+    Directory::trim();
+    let directory = Directory::new(4, Strategy::RoundRobin);
+    let options = Options::at(QoS::AtMostOnce);
+
+    for client in 0..CLIENTS {
+        let id = directory.join(client as u64);
+        let filters: Vec<_> = (client * FILTERS..(client + 1) * FILTERS)
+            .map(|place| filter(&format!("load/filters/{}/+/{place}", place % FILTERS)))
+            .collect();
+        for packet in filters.chunks(100) {
+            let subscribe = |filter| Change::Subscribe { filter, options };
+            let changes: Vec<_> = packet.iter().map(subscribe).collect();
+            directory.commit(id, &changes);
+        }
+    }
+
+    let all = Directory::heap_bytes();
+    Directory::trim();
+    let free = all - Directory::heap_bytes();
+    assert!(free / (CLIENTS * FILTERS) <= 8, "{free} bytes");
+}

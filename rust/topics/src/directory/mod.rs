@@ -429,7 +429,7 @@ impl Directory {
 
     /// Returns the free blocks that this thread keeps for later commits to the system.
     ///
-    /// A thread keeps at most 2 MiB, for all directories and retained stores, and frees them when it ends. A spare
+    /// A thread keeps at most 512 KiB, for all directories and retained stores, and frees them when it ends. A spare
     /// chunk of 2 MiB that no thread uses is returned, too.
     pub fn trim() {
         drop(pin());
