@@ -30,6 +30,10 @@ mod subscribe;
 mod topic_settings;
 mod topics;
 
+/// The two blocks of the runtime for each connection lie side by side, not among those of malloc (ADR 0137).
+#[global_allocator]
+static ALLOCATOR: mqttcore_broker::ProgramAllocator = mqttcore_broker::ProgramAllocator;
+
 /// Native half of mqttcore. Import from `mqttcore`, not from here.
 #[pyo3::pymodule]
 mod _core {

@@ -123,6 +123,7 @@ impl PyLogin {
     ) -> Result<Self, CoreError> {
         let argument = |what: &str| CoreError::Argument(what.into());
         let extras = LoginExtras {
+            certificate: certificate.map(|one| Arc::clone(&one.0)),
             will_topic: will_topic.map(Into::into),
             user_properties,
         };
@@ -132,11 +133,10 @@ impl PyLogin {
                 .ok_or_else(|| argument("version is 3, 4 or 5"))?,
             username: username.map(Into::into),
             password: password.map(|bytes| Arc::new(bytes.into())),
-            certificate: certificate.map(|one| Arc::clone(&one.0)),
             is_certified,
             peer: Peer::parse(peer.0, peer.1)
                 .map_err(|error| CoreError::Argument(error.to_string()))?,
-            listener: listener.into(),
+            listener: Arc::new(listener.into()),
             clean_start,
             keep_alive_s: keep_alive,
             session_expiry_interval_s: session_expiry_interval,
@@ -168,7 +168,7 @@ impl PyLogin {
     /// The certificate that the client presented, verified; none where the listener asks for none.
     #[getter]
     fn certificate(&self) -> Option<PyClientCertificate> {
-        let certificate = self.0.certificate.as_ref();
+        let certificate = self.0.certificate();
         certificate.map(|one| PyClientCertificate(Arc::clone(one)))
     }
 

@@ -95,7 +95,7 @@ pub use durability::outcomes::{RecordOutcomes, RecordTicket};
 pub use durability::row_log::{RowLog, RowRecord, RowSubscription};
 pub use health::Health;
 pub use mqttcore_session::Secret;
-pub use mqttcore_slab::keep_freed;
+pub use mqttcore_slab::{ProgramAllocator, keep_freed};
 pub use mqttcore_store::Durability;
 pub use mqttcore_store::Pressure;
 pub use mqttcore_tls as tls;

@@ -123,7 +123,7 @@ impl Session {
             in_flight.restart();
         }
         if let Some(rare) = live.rare.get_mut() {
-            (rare.aliases, rare.authentication) = (None, None);
+            (rare.mount_point, rare.aliases, rare.authentication) = (None, None, None);
             if let Some(incoming) = &mut rare.incoming {
                 incoming.pending = Vec::new();
             }

@@ -31,7 +31,7 @@ impl Session {
     fn forwards(&self) -> bool {
         let live = &*self.live;
         self.state == LinkState::Open
-            && live.link.mount_point.is_none()
+            && live.rare.mount_point.is_none()
             && live.rare.aliases.is_none()
             && live.controls.is_empty()
             && live.backlog.is_empty()

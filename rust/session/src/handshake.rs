@@ -185,6 +185,9 @@ impl Session {
         }
         self.limits = Arc::clone(&terms.limits);
         self.live.link = link(request, &terms);
+        if request.mount_point.is_some() {
+            self.live.rare.mount_point.clone_from(&request.mount_point);
+        }
         (self.state, self.since) = (LinkState::Accepting, Some(now));
         (self.version, self.is_durable) = (request.version, terms.durable);
         self.expiry_interval_s = terms.session_expiry_s(request);
@@ -247,13 +250,17 @@ impl Session {
     fn resend(&mut self, now: Instant) {
         let version = self.version;
         let ActiveState {
-            link, in_flight, ..
+            link,
+            in_flight,
+            rare,
+            ..
         } = &mut *self.live;
-        let fits = |outgoing: &Outgoing| link.obstacle(outgoing, version).is_none();
+        let mount_point = rare.mount_point.as_ref();
+        let fits = |outgoing: &Outgoing| link.obstacle(outgoing, version, mount_point).is_none();
         let in_flight = in_flight.get_mut();
         let removed = in_flight.map(|in_flight| in_flight.remove_unless(fits));
         for entry in removed.into_iter().flatten() {
-            let reason = self.live.link.obstacle(&entry.outgoing, version);
+            let reason = self.obstacle(&entry.outgoing);
             let reason = reason.unwrap_or(DropReason::PacketTooLarge);
             self.drop_message(reason, entry.outgoing);
             self.record_completed(entry.packet_id);
@@ -356,7 +363,6 @@ fn link(request: &ConnectRequest, terms: &Terms) -> ConnectionState {
     ConnectionState {
         problem_information: request.request_problem_information,
         is_bridge: request.is_bridge,
-        mount_point: request.mount_point.clone(),
         send_quota: request
             .receive_maximum
             .min(terms.limits.inflight_max)

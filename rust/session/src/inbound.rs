@@ -231,7 +231,7 @@ impl Session {
         }
         let topic = TopicName::parse(text.as_str(), &self.limits.topic);
         let topic = topic.map_err(Violation::topic_name)?;
-        let mounted = match &self.live.link.mount_point {
+        let mounted = match &self.live.rare.mount_point {
             Some(mount_point) => mount_point.name(topic).map_err(Violation::topic_name)?,
             None => None,
         };

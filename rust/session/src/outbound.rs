@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Instant;
 
 use mqttcore_codec::{PacketId, ProtocolVersion, QoS};
+use mqttcore_topics::MountPoint;
 
 use crate::decision::DeliveryDecision;
 use crate::event::{DropReason, ExchangeRecord, SessionEvent};
@@ -144,7 +145,7 @@ impl Session {
             Some(transmit) => transmit,
             None => self.poll_backlog()?,
         };
-        if let Some(mount_point) = &self.live.link.mount_point {
+        if let Some(mount_point) = &self.live.rare.mount_point {
             let hidden = mount_point.hidden_bytes(transmit.message().topic());
             debug_assert!(hidden.is_some(), "others are dropped before");
             transmit.hidden = hidden.unwrap_or(0);
@@ -260,7 +261,8 @@ impl Session {
     }
 
     pub(crate) fn obstacle(&self, outgoing: &Outgoing) -> Option<DropReason> {
-        self.live.link.obstacle(outgoing, self.version)
+        let mount_point = self.mount_point();
+        self.live.link.obstacle(outgoing, self.version, mount_point)
     }
 
     /// Gives a message its identifier and puts it in flight. The caller has checked the send quota.
@@ -319,8 +321,9 @@ impl ConnectionState {
         &self,
         outgoing: &Outgoing,
         version: ProtocolVersion,
+        mount_point: Option<&MountPoint>,
     ) -> Option<DropReason> {
-        let hidden = match &self.mount_point {
+        let hidden = match mount_point {
             Some(mount_point) => mount_point.hidden_bytes(outgoing.message.topic()),
             None => Some(0),
         };

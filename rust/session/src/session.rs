@@ -191,7 +191,7 @@ impl Session {
 
     /// The client's mount point, while it is connected.
     pub fn mount_point(&self) -> Option<&MountPoint> {
-        self.live.link.mount_point.as_ref()
+        self.live.rare.mount_point.as_ref()
     }
 
     /// Number of messages that wait for send quota or for the client to reconnect.

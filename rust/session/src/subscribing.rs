@@ -164,7 +164,7 @@ impl Session {
 
     /// The client's filter with the prefix of its mount point.
     fn mounted(&self, filter: SubscriptionFilter) -> Result<SubscriptionFilter, Violation> {
-        match &self.live.link.mount_point {
+        match &self.live.rare.mount_point {
             Some(mount_point) => mount_point.filter(filter).map_err(Violation::topic_filter),
             None => Ok(filter),
         }

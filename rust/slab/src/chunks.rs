@@ -8,16 +8,14 @@
 //! The first chunks use small pages, which the system backs at their first use: a small tree takes little memory.
 
 use std::alloc::{Layout, handle_alloc_error};
+use std::iter;
 use std::ptr::NonNull;
 
-use crate::pages::{HUGE_BYTES, map, prefer_huge, unmap};
+use crate::pages::{HUGE_BYTES, forget, map, prefer_huge, unmap};
 use crate::pool::{CLASSES, FINE_BYTES, class_bytes};
 
 /// Number of fine spans in a chunk, the header included.
 const MOST_SPANS: usize = HUGE_BYTES / SizeClasses::Fine.span_bytes();
-
-/// Number of chunks that use small pages.
-const SMALL_PAGED: usize = 2;
 
 /// The span size of a chunk, by the size of its pieces.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -119,6 +117,21 @@ impl Chunk {
         self.vacant[span / 64] |= 1 << (span % 64);
         self.vacancies += 1;
     }
+
+    fn is_vacant(&self, span: usize) -> bool {
+        self.vacant[span / 64] >> (span % 64) & 1 != 0
+    }
+
+    /// Vacant spans beside each other: the first, and how many.
+    fn vacant_runs(&self) -> impl Iterator<Item = (usize, usize)> {
+        let mut next = 0;
+        iter::from_fn(move || {
+            let start = (next..MOST_SPANS).find(|span| self.is_vacant(*span))?;
+            let end = (start..MOST_SPANS).find(|span| !self.is_vacant(*span));
+            next = end.unwrap_or(MOST_SPANS);
+            Some((start, next - start))
+        })
+    }
 }
 
 /// The chunk that contains an address.
@@ -161,6 +174,8 @@ pub(crate) struct Chunks {
     spare: Option<NonNull<Chunk>>,
     /// Number of chunks without the spare one.
     count: usize,
+    /// Number of chunks that use small pages.
+    small_paged: usize,
     /// Bytes of the pieces in use.
     used_bytes: usize,
 }
@@ -169,12 +184,14 @@ pub(crate) struct Chunks {
 unsafe impl Send for Chunks {}
 
 impl Chunks {
-    pub(crate) const fn new() -> Self {
+    /// Without chunks; all but the first `small_paged` will use huge pages.
+    pub(crate) const fn new(small_paged: usize) -> Self {
         Self {
             roomy: [None; CLASSES],
             open: [const { Vec::new() }; 2],
             spare: None,
             count: 0,
+            small_paged,
             used_bytes: 0,
         }
     }
@@ -247,6 +264,19 @@ impl Chunks {
         }
         if self.count == 0 {
             self.open = [const { Vec::new() }; 2];
+        }
+    }
+
+    /// Returns the memory of vacant spans to the system, which backs them again at their next use.
+    pub(crate) fn give_back_vacant(&mut self) {
+        for chunk in self.open.iter().flatten() {
+            // SAFETY: open chunks are ours, and nobody else borrows one.
+            let known = unsafe { chunk.as_ref() };
+            let bytes = known.grain().span_bytes();
+            for (start, count) in known.vacant_runs() {
+                // SAFETY: these spans lie in the chunk, and have no piece.
+                unsafe { forget(chunk.cast::<u8>().add(start * bytes), count * bytes) };
+            }
         }
     }
 
@@ -323,7 +353,7 @@ impl Chunks {
         let Some(chunk) = map() else {
             handle_alloc_error(Layout::new::<Chunk>());
         };
-        if self.count >= SMALL_PAGED {
+        if self.count >= self.small_paged {
             prefer_huge(chunk.as_ptr(), HUGE_BYTES);
         }
         chunk.cast()
@@ -355,7 +385,7 @@ mod tests {
     impl Used {
         fn new() -> Self {
             Self {
-                chunks: Chunks::new(),
+                chunks: Chunks::new(2),
                 pieces: Vec::new(),
             }
         }

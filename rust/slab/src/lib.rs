@@ -4,8 +4,10 @@
 //! pages than if they come from the system's allocator (`docs/adr/0034`). Freed pieces stay in lists of the thread,
 //! since a writer soon needs the same sizes again.
 //!
-//! The crate is not a general-purpose allocator: it cannot resize, the alignment is at most [`ALIGNMENT`], and the
+//! This is not a general-purpose allocator: it cannot resize, the alignment is at most [`ALIGNMENT`], and the
 //! caller of [`release`] has to know the size.
+//!
+//! [`ProgramAllocator`] has such chunks for the blocks of a program that are aligned to 128 bytes (`docs/adr/0137`).
 //!
 //! [`give_back_freed`] and [`keep_freed`] are about the program's allocator instead (`docs/adr/0038`, `docs/adr/0130`).
 //!
@@ -20,11 +22,13 @@
 //! ```
 #![warn(missing_docs)]
 
+mod aligned;
 mod chunks;
 mod freed;
 mod pages;
 mod pool;
 
+pub use aligned::ProgramAllocator;
 pub use freed::{give_back_freed, keep_freed};
 pub use pages::prefer_huge;
 pub use pool::{ALIGNMENT, allocate, release, rounded, trim, used_bytes};

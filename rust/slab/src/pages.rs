@@ -43,6 +43,11 @@ mod system {
         }
     }
 
+    pub(super) unsafe fn forget(start: NonNull<u8>, bytes: usize) {
+        // SAFETY: the caller's contract. If the system refuses, it keeps the memory.
+        let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxDontNeed) };
+    }
+
     pub(super) fn advise(start: *mut u8, bytes: usize) {
         // SAFETY: the advice changes how memory is backed, not its contents; the system may refuse.
         let _ = unsafe { madvise(start.cast(), bytes, Advice::LinuxHugepage) };
@@ -71,6 +76,8 @@ mod system {
         unsafe { dealloc(piece.as_ptr(), layout()) };
     }
 
+    pub(super) unsafe fn forget(_: NonNull<u8>, _: usize) {}
+
     pub(super) fn advise(_: *mut u8, _: usize) {}
 }
 
@@ -87,6 +94,16 @@ pub(crate) fn map() -> Option<NonNull<u8>> {
 pub(crate) unsafe fn unmap(piece: NonNull<u8>) {
     // SAFETY: the caller's contract.
     unsafe { system::unmap(piece) };
+}
+
+/// Returns the pages of a part of such memory to the system, as far as it can; whatever is in them then is undefined.
+///
+/// # Safety
+///
+/// The range lies in memory of [`map`], and nothing in it is in use.
+pub(crate) unsafe fn forget(start: NonNull<u8>, bytes: usize) {
+    // SAFETY: the caller's contract.
+    unsafe { system::forget(start, bytes) };
 }
 
 /// Advises the system to use huge pages for memory that is about to be filled. Does nothing if the range contains no

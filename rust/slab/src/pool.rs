@@ -40,8 +40,11 @@ const IS_POOLED: bool = cfg!(any(not(miri), pooled));
 /// The first piece of a list; each piece holds the address of the next.
 type Free = Cell<*mut u8>;
 
+/// Number of chunks that use small pages.
+const SMALL_PAGED: usize = 2;
+
 /// The chunks from which the lists of all threads are filled.
-static CHUNKS: Mutex<Chunks> = Mutex::new(Chunks::new());
+static CHUNKS: Mutex<Chunks> = Mutex::new(Chunks::new(SMALL_PAGED));
 
 fn chunks() -> MutexGuard<'static, Chunks> {
     CHUNKS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -130,7 +133,7 @@ pub const fn rounded(bytes: usize) -> usize {
 
 /// The size class for `bytes`, which must not be 0; `None` if they are too many for a class.
 #[inline]
-const fn class_of(bytes: usize) -> Option<usize> {
+pub(crate) const fn class_of(bytes: usize) -> Option<usize> {
     if bytes <= FINE_BYTES {
         Some((bytes - 1) / ALIGNMENT)
     } else if bytes <= COARSE_BYTES {

@@ -120,7 +120,7 @@ fn bind_session(shard: &Rc<Shard>, arrival: AdmittedConnection, answers: ResumeA
     let client = resumed.unwrap_or_else(|| create(shard, &login, &access));
     client.set_owner(shard, owner);
     client.set_kept(shard, expiry_s > 0);
-    client.durability.set(arrival.durability);
+    client.ack_order.of_client.set(arrival.durability);
     let listener = arrival.slot.listener();
     let link = attach(shard, &client, listener, &mut request, (login, access));
     link.set_queue_policy(arrival.queue_policy);
@@ -191,7 +191,7 @@ fn attach(
         request.version,
         packet_bytes,
         (own_login, listener),
-        shard.now(),
+        shard.since_start(),
     );
     let expires_at = access.grant.expires_at;
     link.set_grant_ends(expires_at.map(|at| on_monotonic_clock(shard.now(), at)));

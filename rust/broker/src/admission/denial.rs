@@ -14,6 +14,7 @@ use crate::admission::rejection::{RejectedClient, reject_banned};
 use crate::admission::session_share;
 use crate::clients::bans::BanTarget;
 use crate::clients::client::Client;
+use crate::clients::flags::Flag;
 use crate::config::grants::Takeover;
 use crate::config::hooks::Login;
 use crate::routing::memory::{self, Shortage};
@@ -148,8 +149,8 @@ fn session_denied(
         let why = "CONNACK is too large";
         return Some((DenialCause::Other, ReasonCode::PACKET_TOO_LARGE, why));
     }
-    let begins_kept =
-        terms.session_expiry_s(request) > 0 && !existing.is_some_and(|old| old.is_kept.get());
+    let begins_kept = terms.session_expiry_s(request) > 0
+        && !existing.is_some_and(|old| old.flags.has(Flag::Kept));
     if let Some(shortage) = lacks_memory(shard, begins_kept, request) {
         let login = &arrival.login;
         memory::log(shard, shortage, &login.client_id, login.peer);

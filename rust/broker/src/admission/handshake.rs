@@ -132,7 +132,7 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
             move_to_shard(&shard, (transport, slot), unread, *admitted, policy);
         }
         Err(rejection) => {
-            let listener = (accepted.listener, &*policy.name);
+            let listener = (accepted.listener, policy.name.as_str());
             let reply = reject(&shard, peer, listener, &rejection);
             // Drop it before the wait for the client: it may hold a password.
             drop(rejection);

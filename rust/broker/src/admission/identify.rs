@@ -144,6 +144,7 @@ impl Handshake<'_> {
         };
         let will = request.will.as_ref();
         let extras = LoginExtras {
+            certificate: self.certificate(),
             will_topic: will.map(|will| will.message.topic().into()),
             user_properties: owned(&request.user_properties),
         };
@@ -152,7 +153,6 @@ impl Handshake<'_> {
             version: request.version,
             username: request.username.as_deref().map(Arc::from),
             password: request.password.take().map(Arc::new),
-            certificate: self.certificate(),
             is_certified,
             peer: self.peer,
             listener: Arc::clone(&self.policy.name),

@@ -250,12 +250,12 @@ fn warn(shard: &Shard, listener: usize, error: &io::Error) {
 }
 
 /// The name of a listener in log lines; its index if a reload has removed it.
-fn name_of(shard: &Shard, listener: usize) -> Arc<str> {
+fn name_of(shard: &Shard, listener: usize) -> Arc<String> {
     let policies = shard.listener_policies();
     let name = policies
         .get(listener)
         .map(|policy| Arc::clone(&policy.name));
-    name.unwrap_or_else(|| listener.to_string().into())
+    name.unwrap_or_else(|| Arc::new(listener.to_string()))
 }
 
 fn deliver_to_shards(

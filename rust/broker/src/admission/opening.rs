@@ -58,7 +58,7 @@ pub(crate) async fn connected(
     if let Some(source) = proxied.source {
         let now = shard.refresh_now();
         if let Err(limit) = slot.assign(source.ip(), &shard.config(), now) {
-            let listener = (usize::from(slot.listener()), &*policy.name);
+            let listener = (usize::from(slot.listener()), policy.name.as_str());
             reject_connection(shard, limit, peer, listener);
             return None;
         }

@@ -354,7 +354,7 @@ pub(crate) fn reject_on_shard(
     denied: RejectedClient,
 ) {
     let (peer, listener) = (denied.login.peer, Arc::clone(&denied.login.listener));
-    let listener = (usize::from(slot.listener()), &*listener);
+    let listener = (usize::from(slot.listener()), listener.as_str());
     let reply = reject(shard, peer, listener, &denied.into());
     let own = Rc::clone(shard);
     let task = async move {

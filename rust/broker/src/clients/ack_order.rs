@@ -5,14 +5,26 @@ use std::cell::Cell;
 use mqttcore_store::Durability;
 
 /// The acknowledgements of one client that wait for the store, and their durability.
-#[derive(Default)]
 pub(crate) struct AckOrder {
+    /// The durability of the client's messages and requests: it fits into padding.
+    pub(crate) of_client: Cell<Durability>,
     /// The durability that the next acknowledgement requires; it is not queued yet.
     next: Cell<Option<Durability>>,
     /// The durability of the last queued acknowledgement; earlier ones require that or less.
     durability: Cell<Option<Durability>>,
     /// Number of queued acknowledgements.
     count: Cell<u32>,
+}
+
+impl Default for AckOrder {
+    fn default() -> Self {
+        Self {
+            of_client: Cell::new(Durability::Fsync),
+            next: Cell::default(),
+            durability: Cell::default(),
+            count: Cell::default(),
+        }
+    }
 }
 
 impl AckOrder {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use mqttcore_session::Session;
 use mqttcore_store::Durability;
 use mqttcore_topics::{SubscriberId, TopicFilter};
-use tokio::task::AbortHandle;
 
 use crate::clients::ack_order::AckOrder;
+use crate::clients::flags::{Flag, Flags};
 use crate::clients::handle::Handle;
 use crate::clients::link::Link;
 use crate::config::hooks::{Action, LogSubject, Login};
@@ -48,28 +48,14 @@ pub(crate) struct Client {
     pub(crate) session: RefCell<Session>,
     identity: RefCell<ClientIdentity>,
     link: RefCell<Option<Rc<Link>>>,
-    /// The client has lost rights: queued messages that are read from the store must be checked.
-    pub(crate) is_queue_judged: Cell<bool>,
-    /// Its rights were invalidated, or the broker has restarted, and the plugins have not been asked about its
-    /// subscriptions since: they are asked before it resumes its session.
-    pub(crate) is_unchecked: Cell<bool>,
-    /// The client is in the shard's queue of renewals.
-    pub(crate) awaits_renewal: Cell<bool>,
-    /// Its session outlives its connection, and counts against the limit of sessions.
-    pub(crate) is_kept: Cell<bool>,
-    /// The task that asks the deliver hooks about its next messages.
-    pub(crate) deciding: Cell<Option<AbortHandle>>,
-    /// Its availability says that it is full, or refuses.
-    pub(crate) has_signs: Cell<bool>,
+    pub(crate) flags: Flags,
     /// How full the queue was at the last check.
     pub(crate) queue_level: Cell<QueueLevel>,
     /// Where the store keeps its will.
     pub(crate) kept_will: Cell<KeptWill>,
     /// Most messages of this client that are routed together; grows from 1 while they have few receivers.
     pub(crate) batch_limit: Cell<u8>,
-    /// Durability of the client's messages and requests.
-    pub(crate) durability: Cell<Durability>,
-    /// Acknowledgements of this client that wait for the store.
+    /// Acknowledgements of this client that wait for the store, and the durability of its messages and requests.
     pub(crate) ack_order: AckOrder,
 }
 
@@ -95,7 +81,8 @@ impl Client {
         identity: ClientIdentity,
         session: Session,
     ) -> Self {
-        let is_restored = matches!(identity.who, KnownLogin::Kept(_));
+        let flags = Flags::default();
+        flags.set(Flag::Unchecked, matches!(identity.who, KnownLogin::Kept(_)));
         Self {
             id,
             handle,
@@ -103,23 +90,22 @@ impl Client {
             session: RefCell::new(session),
             identity: RefCell::new(identity),
             link: RefCell::new(None),
-            is_queue_judged: Cell::new(false),
-            is_unchecked: Cell::new(is_restored),
-            awaits_renewal: Cell::default(),
-            is_kept: Cell::default(),
-            deciding: Cell::default(),
-            has_signs: Cell::default(),
+            flags,
             queue_level: Cell::default(),
             kept_will: Cell::default(),
             batch_limit: Cell::new(1),
-            durability: Cell::new(Durability::Fsync),
             ack_order: AckOrder::default(),
         }
     }
 
+    /// Durability of the client's messages and requests.
+    pub(crate) fn durability(&self) -> Durability {
+        self.ack_order.of_client.get()
+    }
+
     /// Durability of the kept session.
     pub(crate) fn kept_at(&self) -> Durability {
-        self.durability.get().max(Durability::Os)
+        self.durability().max(Durability::Os)
     }
 
     /// Replaces the identity and the grant.
@@ -217,7 +203,7 @@ impl Client {
     /// Frees empty buffers of the session and of `link`, its connection.
     pub(crate) fn free_buffers(&self, link: &Link) {
         self.session.borrow_mut().shrink();
-        let mut outbox = link.outbox.borrow_mut();
+        let mut outbox = link.outbox_mut();
         if outbox.is_idle() {
             outbox.clear();
         }

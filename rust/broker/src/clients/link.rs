@@ -1,6 +1,6 @@
 //! The shard's view of one network connection.
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, Ref, RefCell, RefMut};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
@@ -85,11 +85,19 @@ const WEIGHED_EVERY: u8 = 8;
 /// Value of [`Link::external_record()`] after a record was lost: no acknowledgement is sent until the client reconnects.
 pub(crate) const LOST: u64 = u64::MAX;
 
+/// What is written, and where to.
+#[derive(Default)]
+pub(crate) struct Endpoint {
+    pub(crate) outbox: OnDemand<Outbox>,
+    /// The socket; none before the first turn, nor once the end of the connection sends the last bytes.
+    pub(crate) transport: Option<Transport>,
+}
+
 /// One network connection, as the rest of the shard sees it.
 pub(crate) struct Link {
     pub(crate) version: ProtocolVersion,
     /// Retained messages that are not sent yet.
-    pub(crate) replays: RefCell<Replays>,
+    replays: Cell<Replays>,
     rare: OnceCell<Box<RareState>>,
     /// The client's Maximum Packet Size.
     pub(crate) packet_bytes: u32,
@@ -97,10 +105,9 @@ pub(crate) struct Link {
     login: Arc<Login>,
     /// Index of the listener that accepted it.
     pub(crate) listener: u16,
-    pub(crate) connected_at: Instant,
-    pub(crate) outbox: RefCell<OnDemand<Outbox>>,
-    /// Its socket; none before the first turn, nor once its end sends the last bytes.
-    pub(crate) transport: RefCell<Option<Transport>>,
+    /// Microseconds from the start of the broker to CONNACK: half of an `Instant`.
+    connected_us: u64,
+    pub(crate) endpoint: RefCell<Endpoint>,
     /// Counts the messages that arrived over it; created with the first one.
     pub(crate) account: OnceCell<Arc<ChunkAccount>>,
     /// Rates and times.
@@ -179,18 +186,17 @@ impl Link {
         version: ProtocolVersion,
         packet_bytes: u32,
         (login, listener): (Arc<Login>, u16),
-        now: Instant,
+        since_start: Duration,
     ) -> Self {
         Self {
             version,
-            replays: RefCell::default(),
+            replays: Cell::default(),
             rare: OnceCell::new(),
             packet_bytes,
             login,
             listener,
-            connected_at: now,
-            outbox: RefCell::default(),
-            transport: RefCell::default(),
+            connected_us: u64::try_from(since_start.as_micros()).unwrap_or(u64::MAX),
+            endpoint: RefCell::default(),
             account: OnceCell::new(),
             measures: LinkMeasures::default(),
             partial_bytes: Cell::new(0),
@@ -205,6 +211,19 @@ impl Link {
             waker: Cell::default(),
             closing: Cell::new(None),
         }
+    }
+
+    pub(crate) fn outbox(&self) -> Ref<'_, OnDemand<Outbox>> {
+        Ref::map(self.endpoint.borrow(), |endpoint| &endpoint.outbox)
+    }
+
+    pub(crate) fn outbox_mut(&self) -> RefMut<'_, OnDemand<Outbox>> {
+        RefMut::map(self.endpoint.borrow_mut(), |endpoint| &mut endpoint.outbox)
+    }
+
+    /// Takes the transport, which is then closed or sends the last bytes.
+    pub(crate) fn take_transport(&self) -> Option<Transport> {
+        self.endpoint.borrow_mut().transport.take()
     }
 
     /// The address of the client.
@@ -366,9 +385,14 @@ impl Link {
         self.with_waker(|_| ()).is_some()
     }
 
-    /// How long it has existed.
-    pub(crate) fn age(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.connected_at)
+    /// When it got its CONNACK, after the start of the broker.
+    pub(crate) fn connected_after(&self) -> Duration {
+        Duration::from_micros(self.connected_us)
+    }
+
+    /// How long it has existed, when the broker has run for `since_start`.
+    pub(crate) fn age(&self, since_start: Duration) -> Duration {
+        since_start.saturating_sub(self.connected_after())
     }
 
     /// Bytes of its messages, wherever they are held, and of the partial frame.
@@ -382,7 +406,7 @@ impl Link {
         let transport = self.channel.get().heap_bytes();
         let partial = self.partial_bytes.get() as usize;
         let measures = self.measures.heap_bytes();
-        let outbox = self.outbox.borrow().heap_bytes(Outbox::own_bytes);
+        let outbox = self.outbox().heap_bytes(Outbox::own_bytes);
         CONNECTION_BYTES + transport + partial + measures + outbox
     }
 
@@ -398,7 +422,15 @@ impl Link {
 
     /// Whether retained messages are to be sent.
     pub(crate) fn has_replays(&self) -> bool {
-        self.replays.borrow().front().is_some()
+        self.with_replays(|replays| replays.front().is_some())
+    }
+
+    /// Calls `with` with the retained messages that are not sent yet; `with` does not ask for them again.
+    pub(crate) fn with_replays<T>(&self, with: impl FnOnce(&mut Replays) -> T) -> T {
+        let mut replays = self.replays.take();
+        let result = with(&mut replays);
+        self.replays.set(replays);
+        result
     }
 
     /// Makes the connection's own task close it after a fault.

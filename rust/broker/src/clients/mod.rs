@@ -11,6 +11,7 @@ pub(crate) mod delivery_observer;
 pub(crate) mod due_wills;
 pub(crate) mod durable;
 pub(crate) mod failed_logins;
+pub(crate) mod flags;
 pub(crate) mod flapping;
 pub(crate) mod full_sessions;
 pub(crate) mod handle;

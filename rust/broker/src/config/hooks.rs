@@ -279,27 +279,27 @@ pub struct Login {
     pub username: Option<Arc<str>>,
     /// The password, if one was sent; wiped after admission. Never printed.
     pub password: Option<Arc<Secret>>,
-    /// The certificate that the client presented, verified.
-    pub certificate: Option<Arc<ClientCertificate>>,
     /// The user name was taken from the certificate or the peer, as the listener requires.
     pub is_certified: bool,
     /// Address of the client.
     pub peer: Peer,
-    /// Name of the listener that accepted it.
-    pub listener: Arc<str>,
+    /// Name of the listener that accepted it: one pointer, since each client has it.
+    pub listener: Arc<String>,
     /// Clean Start, or Clean Session in 3.x.
     pub clean_start: bool,
     /// Requested Keep Alive in seconds.
     pub keep_alive_s: u16,
     /// Requested session expiry in seconds; `u32::MAX` never expires.
     pub session_expiry_interval_s: u32,
-    /// Will topic and user properties, if there are any.
+    /// Certificate, will topic and user properties, if there are any.
     pub extras: Option<Arc<LoginExtras>>,
 }
 
-/// Parts of a CONNECT that most clients do not send: one pointer in [`Login`] while there are none.
+/// Parts of a login that most clients do not have: one pointer in [`Login`] while there are none.
 #[derive(Clone, Debug, Default)]
 pub struct LoginExtras {
+    /// The certificate that the client presented, verified.
+    pub certificate: Option<Arc<ClientCertificate>>,
     /// Topic of the will, if there is one.
     pub will_topic: Option<Box<str>>,
     /// User properties of CONNECT in their order.
@@ -307,14 +307,20 @@ pub struct LoginExtras {
 }
 
 impl LoginExtras {
-    /// `None` if there is no will and no user property.
+    /// `None` if there is no certificate, no will and no user property.
     pub fn shared(self) -> Option<Arc<Self>> {
-        let is_empty = self.will_topic.is_none() && self.user_properties.is_empty();
+        let has_none = self.certificate.is_none() && self.will_topic.is_none();
+        let is_empty = has_none && self.user_properties.is_empty();
         (!is_empty).then(|| Arc::new(self))
     }
 }
 
 impl Login {
+    /// The certificate that the client presented, verified.
+    pub fn certificate(&self) -> Option<&Arc<ClientCertificate>> {
+        self.extras.as_ref()?.certificate.as_ref()
+    }
+
     /// Topic of the will, if there is one.
     pub fn will_topic(&self) -> Option<&str> {
         self.extras.as_ref()?.will_topic.as_deref()
@@ -322,8 +328,7 @@ impl Login {
 
     /// User properties of CONNECT in their order.
     pub fn user_properties(&self) -> &[(String, String)] {
-        let extras = self.extras.as_ref();
-        extras.map_or(&[], |extras| &extras.user_properties)
+        (self.extras.as_ref()).map_or(&[], |extras| &extras.user_properties)
     }
 
     /// The login of a client that has not connected since the start, made from its kept session.
@@ -338,7 +343,6 @@ impl Login {
             version,
             username,
             password: None,
-            certificate: None,
             is_certified: false,
             peer: Peer::Tcp {
                 ip: Ipv4Addr::UNSPECIFIED.into(),

@@ -44,7 +44,7 @@ impl From<TlsError> for ListenerError {
 /// The compiled rules of one listener, shared by all of its connections.
 #[derive(Clone)]
 pub(crate) struct ListenerPolicy {
-    pub(crate) name: Arc<str>,
+    pub(crate) name: Arc<String>,
     pub(crate) anonymous: Option<Arc<CompiledGrant>>,
     /// Durability of its clients' messages and requests.
     pub(crate) durability: Option<Durability>,
@@ -127,7 +127,7 @@ fn compile(
     let anonymous = listener.anonymous.clone().map(capped).transpose()?;
     let tls = load_tls(listener, warnings)?;
     Ok(ListenerPolicy {
-        name: Arc::from(listener.name.as_str()),
+        name: Arc::new(listener.name.clone()),
         anonymous: anonymous.map(Arc::new),
         durability: listener.durability,
         protocol_versions: listener.protocol_versions.as_slice().into(),
@@ -233,7 +233,7 @@ fn replaced(bound: &Listener, current: &ListenerPolicy, policy: &ListenerPolicy)
 /// The rules of a bound listener that the configuration no longer has.
 fn removed(bound: &Listener, current: &ListenerPolicy) -> ListenerPolicy {
     ListenerPolicy {
-        name: bound.name.as_str().into(),
+        name: Arc::new(bound.name.clone()),
         anonymous: None,
         durability: None,
         protocol_versions: bound.protocol_versions.as_slice().into(),

@@ -8,7 +8,7 @@ use mqttcore_panics::may_panic;
 use tokio::task::yield_now;
 
 use crate::clients::client::{Client, QueueLevel};
-use crate::clients::link::{Closing, Link};
+use crate::clients::link::{Closing, Endpoint, Link};
 use crate::connection::READ_BELOW_BYTES;
 use crate::routing::group;
 use crate::runtime::tallies::TransportKind;
@@ -63,7 +63,7 @@ fn write_without_turn(shard: &Rc<Shard>, client: &Rc<Client>, link: &Rc<Link>) {
     });
     match written {
         Some(Ok(())) => {
-            group::update_availability(shard, client, link.outbox.borrow().len());
+            group::update_availability(shard, client, link.outbox().len());
             if link.counts_memory() {
                 client.weigh(shard);
             }
@@ -76,7 +76,7 @@ fn write_without_turn(shard: &Rc<Shard>, client: &Rc<Client>, link: &Rc<Link>) {
 
 /// Whether a turn of the task does more than to write.
 fn needs_turn(client: &Client, link: &Link) -> bool {
-    let outbox = link.outbox.borrow();
+    let outbox = link.outbox();
     link.closing().is_some()
         || link.is_settling.get()
         || outbox.is_blocked()
@@ -98,32 +98,36 @@ pub(super) fn write(
     link: &Link,
     cx: &mut Context<'_>,
 ) -> io::Result<()> {
-    let mut own = link.transport.borrow_mut();
-    let Some(transport) = &mut *own else {
+    let mut own = link.endpoint.borrow_mut();
+    let Endpoint { outbox, transport } = &mut *own;
+    let Some(transport) = transport else {
         return Ok(());
     };
-    let packets = link.outbox.borrow().packets();
+    let packets = outbox.packets();
     let (mut raw, mut bytes) = (0, 0);
-    while transport.has_output() || !link.outbox.borrow().is_empty() {
-        let written = match transport.poll_write(cx, &link.outbox.borrow()) {
+    while transport.has_output() || !outbox.is_empty() {
+        let written = match transport.poll_write(cx, outbox) {
             Poll::Ready(written) => written?,
             Poll::Pending => break,
         };
         let tallies = &shard.metrics().tallies;
         tallies.bytes_sent.add(transport.kind(), written.raw);
-        if let Some(outbox) = link.outbox.borrow_mut().get_mut() {
+        if let Some(outbox) = outbox.get_mut() {
             outbox.advance(written.payload);
         }
         raw += written.raw;
         bytes += written.payload;
     }
     if raw > 0 {
-        count_written(shard, link, packets, bytes);
+        let sent = packets.wrapping_sub(outbox.packets());
+        count_written(shard, link, sent, bytes);
     }
-    if !link.outbox.borrow().is_empty() || transport.has_output() {
-        if !link.measures.holds_more_unsent() && link.outbox.borrow().begins_large() {
+    if !outbox.is_empty() || transport.has_output() {
+        if !link.measures.holds_more_unsent() && outbox.begins_large() {
             link.measures.note_unsent(transport.hold_more_unsent());
         }
+        outbox.release_chunks();
+        drop(own);
         note_full_socket(shard, client, link);
     }
     Ok(())
@@ -140,36 +144,37 @@ pub(super) fn closing(shard: &Shard, link: &Link) -> Option<Closing> {
 /// holds more for it than the client takes in that time (ADR 0147). Its connection goes on then.
 #[cold]
 fn sends_after_all(shard: &Shard, link: &Link) -> bool {
-    let packets = link.outbox.borrow().packets();
-    let own = link.transport.borrow();
-    let transport = own.as_ref().filter(|_| link.measures.holds_more_unsent());
-    let sent = transport.map_or(0, |own| own.send_at_once(&link.outbox.borrow()));
+    let mut own = link.endpoint.borrow_mut();
+    let Endpoint { outbox, transport } = &mut *own;
+    let packets = outbox.packets();
+    let transport = transport.as_ref();
+    let transport = transport.filter(|_| link.measures.holds_more_unsent());
+    let sent = transport.map_or(0, |own| own.send_at_once(outbox));
     if sent == 0 {
         shard.metrics().stalled.add(1);
         return false;
     }
     let tallies = &shard.metrics().tallies;
     tallies.bytes_sent.add(TransportKind::Tcp, sent);
-    if let Some(outbox) = link.outbox.borrow_mut().get_mut() {
+    if let Some(outbox) = outbox.get_mut() {
         outbox.advance(sent);
     }
-    count_written(shard, link, packets, sent);
+    count_written(shard, link, packets.wrapping_sub(outbox.packets()), sent);
     link.go_on();
     true
 }
 
-/// Counts written bytes; the outbox had `packets` before.
+/// Counts written bytes, with which this number of packets was complete.
 fn count_written(shard: &Shard, link: &Link, packets: u32, bytes: usize) {
-    let sent = packets.wrapping_sub(link.outbox.borrow().packets());
     let measures = &link.measures;
-    if let Some((qos, read_at)) = measures.count_sent(shard.period(), sent, bytes) {
+    if let Some((qos, read_at)) = measures.count_sent(shard.period(), packets, bytes) {
         shard.count_delivery_time(measures, qos, read_at);
     }
 }
 
-/// Called if the socket is full: copies messages out of other clients' chunks, and starts the stall timeout.
+/// Called if the socket is full: copies messages of the session out of other clients' chunks, and starts the stall
+/// timeout.
 fn note_full_socket(shard: &Shard, client: &Rc<Client>, link: &Link) {
-    link.outbox.borrow_mut().release_chunks();
     client.session.borrow_mut().release_chunks();
     if link.measures.note_blocked(shard.now()) {
         lifecycle::arm(shard, client);

@@ -302,13 +302,14 @@ impl ControlPackets {
     pub(crate) fn count(
         &mut self,
         more: u32,
-        connected_at: Instant,
+        connected_at: impl FnOnce() -> Instant,
         now: Instant,
         throttle: &mut Option<Box<RateLimit>>,
     ) -> Result<(), Violation> {
         if more == 0 || self.per_second == 0 {
             return Ok(());
         }
+        let connected_at = connected_at();
         let seconds = now.saturating_duration_since(connected_at).as_secs();
         let second = u32::try_from(seconds).unwrap_or(u32::MAX);
         if second != self.second {
@@ -458,7 +459,7 @@ mod tests {
             let now = start + Duration::from_millis(1_000 * second as u64 + 400);
             let mut throttle = None;
             packets
-                .count(*sent, start, now, &mut throttle)
+                .count(*sent, || start, now, &mut throttle)
                 .map_err(|violation| (second, violation))?;
             let wait = throttle.and_then(|throttle: Box<RateLimit>| throttle.ready_at());
             let wanted = (*sent > 5).then(|| now + Duration::from_millis(600));
@@ -485,7 +486,7 @@ mod tests {
     fn without_a_limit_nothing_is_counted() {
         let now = Instant::now();
         let mut throttle = None;
-        let counted = ControlPackets::new(0).count(u32::MAX, now, now, &mut throttle);
+        let counted = ControlPackets::new(0).count(u32::MAX, || now, now, &mut throttle);
 
         assert!(counted.is_ok() && throttle.is_none());
     }

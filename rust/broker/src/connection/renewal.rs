@@ -10,6 +10,7 @@ use mqttcore_topics::{ShareName, SubscriptionFilter};
 use tokio::time::{sleep, timeout};
 
 use crate::clients::client::Client;
+use crate::clients::flags::Flag;
 use crate::clients::invalidations::RENEWALS;
 use crate::config::hooks::{Action, Login, LoginDecision, Reply, refusing};
 use crate::config::permissions::{CompiledGrant, RuleAnswer};
@@ -37,7 +38,7 @@ const SETTLED: Duration = Duration::from_secs(1);
 /// a client, it keeps its rights; without an answer it loses them.
 pub(crate) fn start(shard: &Rc<Shard>, clients: impl IntoIterator<Item = Rc<Client>>) {
     for client in clients {
-        client.is_unchecked.set(true);
+        client.flags.set(Flag::Unchecked, true);
         queue(shard, client);
     }
 }
@@ -50,7 +51,7 @@ pub(super) async fn settled(shard: &Shard) {
 
 /// Queues a client, unless it is queued already.
 fn queue(shard: &Rc<Shard>, client: Rc<Client>) {
-    if client.awaits_renewal.replace(true) {
+    if client.flags.replace(Flag::AwaitsRenewal, true) {
         return;
     }
     shard.renewals.borrow_mut().push_back(client);
@@ -79,7 +80,7 @@ async fn renew_queued(shard: &Rc<Shard>) {
         let _turn = shard.engine.renewals.acquire().await;
         let next = shard.renewals.borrow_mut().pop_front();
         let Some(client) = next else { return };
-        client.awaits_renewal.set(false);
+        client.flags.set(Flag::AwaitsRenewal, false);
         renew(shard, &client).await;
         shard.flush_mailboxes();
     }
@@ -102,7 +103,8 @@ async fn renew(shard: &Rc<Shard>, client: &Rc<Client>) {
     let is_known = apply(shard, client, present);
     // Which subscriptions of a restored session need a plugin is known when the client has logged in.
     if client.was_here() && check_subscriptions(shard, client, asked_at).await && is_known {
-        client.is_unchecked.set(client.awaits_renewal.get());
+        let is_due = client.flags.has(Flag::AwaitsRenewal);
+        client.flags.set(Flag::Unchecked, is_due);
     }
 }
 
@@ -321,7 +323,7 @@ fn revoke(shard: &Shard, client: &Client, reason: ReasonCode) {
 
 /// Discards the will of a client and disconnects it. If it comes back, its login decides about its session.
 fn disconnect(shard: &Shard, client: &Client, reason: ReasonCode) {
-    client.is_unchecked.set(true);
+    client.flags.set(Flag::Unchecked, true);
     wills::discard(shard, client);
     let details = EventDetails {
         topic: None,

@@ -10,6 +10,7 @@ use mqttcore_session::Subscription;
 use mqttcore_topics::{SubscriptionFilter, TopicFilter};
 
 use crate::clients::client::Client;
+use crate::clients::flags::Flag;
 use crate::clients::link::Link;
 use crate::config::hooks::{Action, AuthorizeDecision, Login, refusing};
 use crate::config::permissions::CompiledGrant;
@@ -37,7 +38,7 @@ impl ResumeAnswers {
         client: &Client,
         access: &CompiledGrant,
     ) -> Vec<Subscription> {
-        if !client.is_unchecked.get() {
+        if !client.flags.has(Flag::Unchecked) {
             return Vec::new();
         }
         let mut left = allowed_by_plugins(shard, client, access);
@@ -88,6 +89,7 @@ impl ResumeAnswers {
         for (covers, until) in self.allowed {
             link.cache_allow(Action::Subscribe, covers, until);
         }
-        client.is_unchecked.set(client.awaits_renewal.get());
+        let is_due = client.flags.has(Flag::AwaitsRenewal);
+        client.flags.set(Flag::Unchecked, is_due);
     }
 }

@@ -201,7 +201,7 @@ fn complete_subscribe(
     let suback = session.complete_subscribe(request, why);
     let Some(link) = client.link() else { return };
     let wanted = wanted.iter().map(|entry| Replay::new(entry, suback));
-    link.replays.borrow_mut().extend(wanted.collect());
+    link.with_replays(|replays| replays.extend(wanted.collect()));
 }
 
 /// One commit for the packet, then UNSUBACK.
@@ -219,7 +219,7 @@ pub(crate) fn unsubscribe(shard: &Rc<Shard>, client: &Rc<Client>, mut request: U
     }
     if let Some(link) = client.link() {
         let filters = ended().map(|entry| &entry.filter);
-        link.replays.borrow_mut().remove(filters);
+        link.with_replays(|replays| replays.remove(filters));
     }
     for entry in ended() {
         session_records::unsubscribed(shard, client, &entry.filter);

@@ -86,7 +86,7 @@ pub(crate) fn spawn(
         transport.heap_bytes().next_multiple_of(1_024)
     );
     link.channel.set(channel);
-    *link.transport.borrow_mut() = Some(transport);
+    link.endpoint.borrow_mut().transport = Some(transport);
     let rates = ClientRates::of(&shard.config(), link.peer().ip());
     let connection = Connection {
         shard: Rc::clone(shard),
@@ -276,7 +276,7 @@ impl Connection {
     }
 
     fn outbox_len(&self) -> usize {
-        self.link.outbox.borrow().len()
+        self.link.outbox().len()
     }
 
     /// One step of input: the end of a pause, unhandled input, or one read.
@@ -298,7 +298,7 @@ impl Connection {
             self.link.is_unread.set(false);
             return Ok(Poll::Pending);
         }
-        let may_keep = self.shard.config().may_keep(self.client.durability.get());
+        let may_keep = self.shard.config().may_keep(self.client.durability());
         if self.link.pace.get() == Pace::Held
             || self.outbox_len() >= READ_BELOW_BYTES
             || self
@@ -321,8 +321,8 @@ impl Connection {
 
     /// Whether a read would find nothing.
     fn is_quiet(&self) -> bool {
-        let transport = self.link.transport.borrow();
-        self.is_watched && transport.as_ref().is_none_or(Transport::is_quiet)
+        let endpoint = self.link.endpoint.borrow();
+        self.is_watched && endpoint.transport.as_ref().is_none_or(Transport::is_quiet)
     }
 
     /// Ready if no step is paused and the rate limits allow a read.
@@ -378,8 +378,8 @@ impl Connection {
         cx: &mut Context<'_>,
         scratch: &'s mut [u8],
     ) -> Poll<Result<(ReadBytes, Option<Arrived<'s>>), DisconnectCause>> {
-        let mut own = self.link.transport.borrow_mut();
-        let Some(transport) = &mut *own else {
+        let mut own = self.link.endpoint.borrow_mut();
+        let Some(transport) = &mut own.transport else {
             return Poll::Pending;
         };
         let is_watched = &mut self.is_watched;
@@ -429,7 +429,7 @@ impl Connection {
 
     /// Counts control packets of MQTT, control frames of WebSocket, or TLS records without payload.
     fn count_control_packets(&mut self, more: u32) -> Result<(), DisconnectCause> {
-        let (now, connected_at) = (self.shard.now(), self.link.connected_at);
+        let (now, connected_at) = (self.shard.now(), || self.shard.connected_at(&self.link));
         self.control_packets
             .count(more, connected_at, now, &mut self.throttle)
             .map_err(DisconnectCause::Violation)

@@ -47,7 +47,7 @@ pub struct ClientSummary {
     /// Address of its last connection; `None`: it has not connected since the broker started.
     pub peer: Option<Peer>,
     /// Listener of its last connection; empty if it has not connected since the broker started.
-    pub listener: Arc<str>,
+    pub listener: Arc<String>,
     /// Protocol version of its last connection.
     pub version: ProtocolVersion,
     /// Requested Keep Alive in seconds.
@@ -438,8 +438,7 @@ impl ClientOrder {
             Self::Backlog => backlog_bytes(client) as u64,
             Self::ConnectedAt => client.link_ref().as_ref().map_or(0, |link| {
                 // A smaller age is a higher rank: the latest connection comes first.
-                let age = clock.now.saturating_duration_since(link.connected_at);
-                u64::MAX - whole_us(age)
+                u64::MAX - whole_us(link.age(clock.since_start()))
             }),
             Self::Received => rates(client, clock).map_or(0, |rates| rank_of(rates.received)),
             Self::Sent => rates(client, clock).map_or(0, |rates| rank_of(rates.sent)),
@@ -462,7 +461,7 @@ fn whole_us(time: Duration) -> u64 {
 
 fn backlog_bytes(client: &Client) -> usize {
     let link = client.link_ref();
-    link.as_ref().map_or(0, |link| link.outbox.borrow().len())
+    link.as_ref().map_or(0, |link| link.outbox().len())
 }
 
 /// Describes a client. Longer than other functions: one line for each field.
@@ -476,7 +475,7 @@ fn summary(client: &Client, clock: Clock) -> ClientSummary {
     ClientSummary {
         client_id: Arc::clone(&client.id),
         username: login.username.clone(),
-        connected_for: link.as_ref().map(|link| lasts(link.connected_at)),
+        connected_for: link.as_ref().map(|link| link.age(clock.since_start())),
         away_for: session.away_since().map(lasts),
         expires_in: session
             .expires_at()
@@ -508,9 +507,9 @@ fn summary(client: &Client, clock: Clock) -> ClientSummary {
         silent_for: session.last_packet_at().map(lasts),
         will: session.will().map(WillSummary::from),
         channel: link.as_ref().map(|link| link.channel.get()),
-        durability: durability::name(client.durability.get()),
+        durability: durability::name(client.durability()),
         granted_by: client.access().grant.granted_by.text(),
-        certificate: login.certificate.clone(),
+        certificate: login.certificate().cloned(),
     }
 }
 
@@ -615,26 +614,25 @@ mod tests {
     #[test]
     fn the_order_of_connections_does_not_depend_on_when_a_shard_is_asked() {
         let directory = Directory::new(1, Strategy::default());
-        let (mut registry, start) = (Registry::default(), Instant::now());
+        let (mut registry, started) = (Registry::default(), Instant::now());
         for second in 0..3 {
             let client = registry.insert(0, |handle| {
                 Client::offline(&directory, handle, &format!("c{second}"))
             });
-            let at = start + Duration::from_secs(second);
             client.set_link(Some(Rc::new(Link::new(
                 ProtocolVersion::V5,
                 1_000,
                 (client.login(), 0),
-                at,
+                Duration::from_secs(second),
             ))));
         }
         let query = ClientQuery {
             order: ClientOrder::ConnectedAt,
             ..ClientQuery::default()
         };
-        let now = start + Duration::from_secs(9);
+        let now = started + Duration::from_secs(9);
         let ask = || {
-            let found = part(&registry, clock(now), 0, &query, None).found;
+            let found = part(&registry, Clock { started, now }, 0, &query, None).found;
             let mut positions: Vec<_> = found.into_iter().map(|(position, _)| position).collect();
             positions.sort();
             positions

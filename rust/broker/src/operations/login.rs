@@ -166,7 +166,7 @@ fn login_to(service: &'static str, username: &str, peer: Peer, unique: u64) -> L
         version: ProtocolVersion::V5,
         username: Some(username.into()),
         peer,
-        listener: service.into(),
+        listener: Arc::new(service.into()),
         clean_start: true,
         ..Login::restored("".into(), ProtocolVersion::V5, None, 0)
     }

@@ -61,12 +61,18 @@ pub(super) struct Clock {
     pub(super) now: Instant,
 }
 
+impl Clock {
+    pub(super) fn since_start(self) -> Duration {
+        self.now.saturating_duration_since(self.started)
+    }
+}
+
 /// Rates of what the client sends and gets; `None`: it is offline.
 pub(super) fn rates(client: &Client, clock: Clock) -> Option<PacketRates> {
     let link = client.link_ref();
     let link = link.as_ref()?;
-    let since_start = clock.now.saturating_duration_since(clock.started);
-    Some(link.measures.rates(since_start, link.age(clock.now)))
+    let since_start = clock.since_start();
+    Some(link.measures.rates(since_start, link.age(since_start)))
 }
 
 /// A rate in thousandths of a packet.
@@ -136,7 +142,8 @@ mod tests {
             now: start,
         };
         assert_eq!((rates(&client, clock), delay(&client, start)), (None, None));
-        let link = Link::new(ProtocolVersion::V5, 1_000, (client.login(), 0), start);
+        let login = (client.login(), 0);
+        let link = Link::new(ProtocolVersion::V5, 1_000, login, Duration::ZERO);
         let link = Rc::new(link);
         client.set_link(Some(Rc::clone(&link)));
         assert_eq!((slowness(&client, start), delay(&client, start)), (0, None));

@@ -187,7 +187,7 @@ fn unsubscribe(shard: &Rc<Shard>, client: &Rc<Client>, filter: &SubscriptionFilt
     shard.engine.directory.commit(client.subscriber, &[change]);
     session_records::unsubscribed(shard, client, filter);
     if let Some(link) = client.link() {
-        link.replays.borrow_mut().remove(iter::once(filter));
+        link.with_replays(|replays| replays.remove(iter::once(filter)));
     }
     lifecycle::confirm(shard, client);
     notify_subscription(shard, client, EventKind::Unsubscribed, filter.as_str());

@@ -299,7 +299,7 @@ fn drop_cause(
     let limits = &shard.config().limits;
     if limits.outgoing_qos(message.qos(), delivery.qos) == QoS::AtMostOnce {
         if let Some(link) = &*client.link_ref()
-            && link.outbox.borrow().len() > limits.qos0_backlog_bytes
+            && link.outbox().len() > limits.qos0_backlog_bytes
         {
             return Some(DropCause::Backlog);
         }

@@ -15,6 +15,7 @@ use mqttcore_session::Message;
 use mqttcore_topics::{Match, Search, SubscriberId, Visitor};
 
 use crate::clients::client::Client;
+use crate::clients::flags::Flag;
 use crate::clients::handle::Handle;
 use crate::clients::presence::Availability;
 use crate::clients::target::{GroupDelivery, Target};
@@ -217,7 +218,7 @@ pub(crate) fn mark_refusing(shard: &Shard, client: &Client) {
 /// Updates the availability of a client after its turn: with room for queued messages it takes those that would be
 /// queued, with an empty queue it takes all.
 pub(crate) fn update_availability(shard: &Shard, client: &Client, outbox_bytes: usize) {
-    if !client.has_signs.get() {
+    if !client.flags.has(Flag::HasSigns) {
         return;
     }
     change_signs(shard, client, |availability| {
@@ -236,9 +237,8 @@ fn change_signs(shard: &Shard, client: &Client, change: impl FnOnce(&mut Availab
     let before = online.availability(shard.index, client.handle.slot());
     let mut availability = before;
     change(&mut availability);
-    client
-        .has_signs
-        .set(availability.is_full || availability.is_refusing);
+    let has_signs = availability.is_full || availability.is_refusing;
+    client.flags.set(Flag::HasSigns, has_signs);
     if availability != before {
         online.set(shard.index, client.handle.slot(), availability);
     }

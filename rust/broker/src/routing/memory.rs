@@ -129,7 +129,7 @@ pub(crate) fn drops(shard: &Shard, client: &Client) -> bool {
     }
     let link = client.link_ref();
     match &*link {
-        Some(link) => link.outbox.borrow().is_blocked(),
+        Some(link) => link.outbox().is_blocked(),
         None => shard.config().limits.queue_qos0,
     }
 }

@@ -93,26 +93,27 @@ pub(crate) fn charged(shard: &Shard, client: &Client, mut message: Message) -> M
 
 /// Has the deliver hooks decide about the next messages of a session, 64 at a time. The messages are queued meanwhile.
 pub(crate) fn decide_deliveries(shard: &Rc<Shard>, client: &Rc<Client>) {
-    let running = client.deciding.take();
-    if running.is_some() {
-        return client.deciding.set(running);
+    let word = client.handle.word();
+    if shard.deciding.borrow().contains_key(&word) {
+        return;
     }
     let (own, of) = (Rc::clone(shard), Rc::clone(client));
     let work = async move { decide_held(&own, &of).await };
     let of = Rc::clone(client);
     let after_panic = move |shard: &Rc<Shard>| {
         settle(shard, &of, Vec::new());
-        of.deciding.take();
+        shard.deciding.borrow_mut().remove(&word);
     };
     let place = "the decisions about deliveries";
     let task = guarded(Rc::clone(shard), place, work, after_panic);
     let task = tokio::task::spawn_local(task).abort_handle();
-    client.deciding.set(Some(task));
+    shard.deciding.borrow_mut().insert(word, task);
 }
 
 /// The session has ended: its hooks are not asked any more.
-pub(crate) fn stop_deciding(client: &Client) {
-    if let Some(task) = client.deciding.take() {
+pub(crate) fn stop_deciding(shard: &Shard, client: &Client) {
+    let task = shard.deciding.borrow_mut().remove(&client.handle.word());
+    if let Some(task) = task {
         task.abort();
     }
 }
@@ -123,7 +124,7 @@ async fn decide_held(shard: &Rc<Shard>, client: &Rc<Client>) {
         let _turn = shard.engine.deciding.acquire().await;
         let messages = client.session.borrow_mut().ask_undecided();
         if messages.is_empty() {
-            client.deciding.take();
+            shard.deciding.borrow_mut().remove(&client.handle.word());
             return;
         }
         let decisions = decisions(shard, client, MessageHook::Deliver, &messages).await;

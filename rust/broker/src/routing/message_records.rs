@@ -53,7 +53,7 @@ pub(crate) fn write_published(
 /// The durability that a publish needs before it is acknowledged.
 pub(crate) fn durability_of(shard: &Shard, publication: &Publication<'_>) -> Durability {
     let (config, publisher) = (shard.config(), publication.publisher);
-    let publisher = publisher.map_or_else(|| config.durability(), |client| client.durability.get());
+    let publisher = publisher.map_or_else(|| config.durability(), |client| client.durability());
     config.durability_on(publication.topic, publisher)
 }
 

@@ -12,7 +12,7 @@ use mqttcore_topics::TopicName;
 
 use crate::clients::client::Client;
 use crate::clients::link::Link;
-use crate::clients::retained::{Replay, ReplayPosition, RetainedMessage};
+use crate::clients::retained::{Replay, ReplayPosition, Replays, RetainedMessage};
 use crate::clients::sources::Source;
 use crate::config::hooks::Action;
 use crate::config::permissions::RuleAnswer;
@@ -330,30 +330,42 @@ pub(crate) fn replay(shard: &Rc<Shard>, client: &Rc<Client>) -> usize {
         if !can_replay_behind(shard, client, held) {
             return bytes;
         }
-        let mut replays = link.replays.borrow_mut();
-        let Some(replay) = replays.front_mut() else {
+        let step = link.with_replays(|replays| next_step(shard, client, replays, held));
+        let Some((next, options)) = step else {
             return bytes;
         };
-        let next = next_of(replay, shard);
-        let options = (replay.qos, replay.id);
-        match next {
-            ReplayStep::Nothing => replays.pop_front(),
-            ReplayStep::Searching => {}
-            ReplayStep::Message(kept) if held > 0 && !may_hold(shard, client, &kept.message) => {
-                replay.found.push_front(kept);
-                return bytes;
-            }
-            ReplayStep::Message(kept) => {
-                drop(replays);
-                let is_held = held > 0 || shard.has_deliver_hook(&kept.message);
-                bytes += deliver_kept(shard, client, &kept, options, is_held);
-                if is_held {
-                    held = client.session.borrow().queued();
-                }
+        if let ReplayStep::Message(kept) = next {
+            let is_held = held > 0 || shard.has_deliver_hook(&kept.message);
+            bytes += deliver_kept(shard, client, &kept, options, is_held);
+            if is_held {
+                held = client.session.borrow().queued();
             }
         }
     }
     bytes
+}
+
+/// The next step of the first replay, and the QoS and identifier of its subscription; `None` if there is none, or if its
+/// message may not wait behind `held` others.
+fn next_step(
+    shard: &Shard,
+    client: &Client,
+    replays: &mut Replays,
+    held: usize,
+) -> Option<(ReplayStep, (QoS, Option<NonZeroU32>))> {
+    let replay = replays.front_mut()?;
+    let options = (replay.qos, replay.id);
+    match next_of(replay, shard) {
+        ReplayStep::Message(kept) if held > 0 && !may_hold(shard, client, &kept.message) => {
+            replay.found.push_front(kept);
+            None
+        }
+        ReplayStep::Nothing => {
+            replays.pop_front();
+            Some((ReplayStep::Nothing, options))
+        }
+        next => Some((next, options)),
+    }
 }
 
 /// Delivers a retained message to a subscription with this QoS and identifier; returns its bytes.
@@ -393,16 +405,16 @@ fn can_replay_behind(shard: &Shard, client: &Client, held: usize) -> bool {
     let Some(link) = &*own else {
         return false;
     };
-    let replays = link.replays.borrow();
     let is_due = |first: &Replay| client.session.borrow().is_confirmed(first.suback);
-    replays.front().is_some_and(is_due) && has_room(shard, client, link, held)
+    link.with_replays(|replays| replays.front().is_some_and(is_due))
+        && has_room(shard, client, link, held)
 }
 
 /// Whether nothing is queued in the session but `held` replayed messages, and few bytes wait for the client: retained
 /// messages never displace live ones.
 fn has_room(shard: &Shard, client: &Client, link: &Link, held: usize) -> bool {
     let session = client.session.borrow();
-    let waiting = link.outbox.borrow().len() + session.queued_bytes();
+    let waiting = link.outbox().len() + session.queued_bytes();
     let backlog_bytes = shard.config().limits.qos0_backlog_bytes;
     waiting < REPLAY_BELOW_BYTES.min(backlog_bytes.max(1)) && session.queued() <= held
 }

@@ -35,7 +35,7 @@ impl TlsServers {
     pub(crate) fn set_listeners(&self, policies: &[ListenerPolicy]) {
         let servers = policies.iter().filter_map(|policy| {
             let server = policy.tls.as_ref()?;
-            Some((Arc::clone(&policy.name), Arc::clone(server)))
+            Some((policy.name.as_str().into(), Arc::clone(server)))
         });
         self.lock().listeners = servers.collect();
     }

@@ -47,7 +47,7 @@ impl Count {
         self.in_flight_out += session.in_flight();
         self.in_flight_in += session.open_publishes();
         if let Some(link) = &*client.link_ref() {
-            let outbox = link.outbox.borrow();
+            let outbox = link.outbox();
             self.packets += outbox.packets() as usize;
             self.bytes += outbox.len();
         }

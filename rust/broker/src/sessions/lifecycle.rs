@@ -113,7 +113,7 @@ pub(crate) fn remove_session(shard: &Rc<Shard>, client: &Rc<Client>, why: Sessio
         (session.subscriptions().len(), waiting)
     };
     count_queued(shard, client, waiting);
-    message_hooks::stop_deciding(client);
+    message_hooks::stop_deciding(shard, client);
     let will = client.session.borrow_mut().end(shard.now());
     shard.engine.directory.leave(client.subscriber);
     // Clean up as many subscriptions as this client leaves, its own or older ones: so the number of leftover

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mqttcore_codec::{ProtocolVersion, ReasonCode};
 use mqttcore_session::Cause;
@@ -25,7 +25,7 @@ pub struct ClientInfo {
     /// Where it connected from last.
     pub peer: Peer,
     /// Name of the listener that it came through last.
-    pub listener: Arc<str>,
+    pub listener: Arc<String>,
     /// Protocol version of its last connection.
     pub version: ProtocolVersion,
     /// Keep-alive that it asked for, in seconds.
@@ -42,12 +42,15 @@ pub struct ClientInfo {
 
 /// Lists the sessions of `shard`.
 pub(crate) fn list(shard: &Rc<Shard>) -> Vec<ClientInfo> {
-    let now = shard.now();
+    let since_start = shard.since_start();
     let clients = shard.clients();
-    clients.iter().map(|client| info(client, now)).collect()
+    clients
+        .iter()
+        .map(|client| info(client, since_start))
+        .collect()
 }
 
-fn info(client: &Client, now: Instant) -> ClientInfo {
+fn info(client: &Client, since_start: Duration) -> ClientInfo {
     let login = client.login();
     let session = client.session.borrow();
     let link = client.link();
@@ -59,9 +62,7 @@ fn info(client: &Client, now: Instant) -> ClientInfo {
         listener: Arc::clone(&login.listener),
         version: login.version,
         keep_alive_s: login.keep_alive_s,
-        connected_for: link.map_or(Duration::ZERO, |link| {
-            now.saturating_duration_since(link.connected_at)
-        }),
+        connected_for: link.map_or(Duration::ZERO, |link| link.age(since_start)),
         subscriptions: session
             .subscriptions()
             .iter()

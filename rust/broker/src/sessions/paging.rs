@@ -17,6 +17,7 @@ use std::time::Instant;
 use mqttcore_session::{Message, QueuePolicy};
 
 use crate::clients::client::Client;
+use crate::clients::flags::Flag;
 use crate::clients::handle::Handle;
 use crate::durability::journal::ShardLogWriter;
 use crate::durability::page::QueuePage;
@@ -211,7 +212,7 @@ fn page_arrived(shard: &Rc<Shard>, handle: Handle, serial: u64, page: &QueuePage
         is_first = paging.from == 0 && paging.is_greeting;
         (paging.is_reading, paging.from) = (false, page.next);
     }
-    let is_judged = client.is_queue_judged.get();
+    let is_judged = client.flags.has(Flag::QueueJudged);
     let may_have = is_judged.then(|| rights::may_receive(&client));
     let deliveries = page.deliveries(|message| shard.has_deliver_hook(message));
     let keep = |message: &Message| may_have.as_ref().is_none_or(|may_have| may_have(message));
@@ -220,7 +221,7 @@ fn page_arrived(shard: &Rc<Shard>, handle: Handle, serial: u64, page: &QueuePage
     drop(session);
     if client.session.borrow().spilled() == 0 {
         shard.pagings.borrow_mut().stop(&client);
-        client.is_queue_judged.set(false);
+        client.flags.set(Flag::QueueJudged, false);
     } else if page.is_last {
         shard.pagings.borrow_mut().stop(&client);
     }

@@ -8,6 +8,7 @@ use mqttcore_session::Message;
 use mqttcore_topics::{Change, MountPoint, SubscriptionFilter, TopicFilter};
 
 use crate::clients::client::Client;
+use crate::clients::flags::Flag;
 use crate::config::hooks::{Action, Login};
 use crate::config::permissions::{CompiledGrant, RuleAnswer};
 use crate::routing::session_records;
@@ -72,7 +73,7 @@ pub(crate) fn end_subscriptions(
         client.session.borrow_mut().revoke(filter);
     }
     if let Some(link) = client.link() {
-        link.replays.borrow_mut().remove(lost.iter());
+        link.with_replays(|replays| replays.remove(lost.iter()));
     }
     let may_have = (!lost.is_empty()).then(|| may_receive(client));
     client.session.borrow_mut().keep_queued(|message| {
@@ -87,7 +88,7 @@ pub(crate) fn end_subscriptions(
     });
     // Spilled messages are checked when they are read back.
     let is_spilled = client.session.borrow().spilled() > 0;
-    client.is_queue_judged.set(is_spilled);
+    client.flags.set(Flag::QueueJudged, is_spilled);
     handle_events(shard, client);
 }
 

@@ -31,6 +31,11 @@ impl Shard {
         self.now().saturating_duration_since(self.engine.started)
     }
 
+    /// When a client got its CONNACK.
+    pub(crate) fn connected_at(&self, link: &Link) -> Instant {
+        self.engine.started + link.connected_after()
+    }
+
     /// The chunk of a read, marked if it is its turn.
     pub(crate) fn marked(&self, chunk: Chunk) -> Chunk {
         let left = self.until_mark.get();
@@ -65,7 +70,7 @@ impl Shard {
         let Some(read_at) = self.now().checked_sub(age) else {
             return;
         };
-        if read_at >= link.connected_at {
+        if read_at >= self.connected_at(link) {
             link.measures.begin_delivery(qos, read_at, queued_bytes);
         }
     }

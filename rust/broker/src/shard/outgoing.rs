@@ -18,7 +18,7 @@ impl Client {
         let own = self.link_ref();
         let Some(link) = &*own else { return };
         let mut session = self.session.borrow_mut();
-        let was_empty = link.outbox.borrow().is_empty();
+        let was_empty = link.outbox().is_empty();
         let traces = self.traces(shard, link);
         while let Some(transmit) = session.poll_transmit() {
             link.push(shard, &transmit);
@@ -52,7 +52,7 @@ impl Client {
         metrics.tallies.messages_sent.count(QoS::AtMostOnce);
         let payload = message.payload_range().len();
         metrics.payload_bytes_sent.add(payload as u64);
-        let mut borrowed = link.outbox.borrow_mut();
+        let mut borrowed = link.outbox_mut();
         let outbox: &mut Outbox = &mut borrowed;
         let was_empty = outbox.is_empty();
         outbox.push_shared(chunk, frame);
@@ -66,7 +66,7 @@ impl Client {
 
     /// Has the outbox of its connection written, if it `was_empty` before.
     fn after_push(self: &Rc<Self>, shard: &Shard, link: &Link, was_empty: bool) {
-        let outbox = link.outbox.borrow();
+        let outbox = link.outbox();
         let (is_blocked, is_empty) = (outbox.is_blocked(), outbox.is_empty());
         drop(outbox);
         if is_blocked {
@@ -82,7 +82,7 @@ impl Link {
     /// Puts one packet into the outbox.
     pub(crate) fn push(&self, shard: &Shard, transmit: &Transmit) {
         let metrics = shard.metrics();
-        let mut outbox = self.outbox.borrow_mut();
+        let mut outbox = self.outbox_mut();
         match transmit {
             Transmit::Publish(publish) => {
                 metrics.tallies.packets_sent.count(PacketType::Publish);
@@ -113,7 +113,7 @@ impl Link {
     pub(crate) fn push_control(&self, shard: &Shard, control: &Control) {
         let packets = &shard.metrics().tallies.packets_sent;
         packets.count(control.packet_type());
-        let mut outbox = self.outbox.borrow_mut();
+        let mut outbox = self.outbox_mut();
         outbox.push_with(|out| control.encode(self.version, self.packet_bytes, out));
     }
 }

@@ -4,6 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::clients::client::Client;
+use crate::clients::flags::Flag;
 use crate::clients::shares::Owner;
 use crate::shard::Shard;
 
@@ -53,7 +54,7 @@ impl Client {
 
     /// Counts its session as one that outlives its connection, or no longer.
     pub(crate) fn set_kept(&self, shard: &Shard, is_kept: bool) {
-        if self.is_kept.replace(is_kept) == is_kept {
+        if self.flags.replace(Flag::Kept, is_kept) == is_kept {
             return;
         }
         let count = &shard.engine.kept_sessions;

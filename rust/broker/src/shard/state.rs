@@ -5,7 +5,7 @@
 //! mailboxes; nothing else.
 
 use std::cell::{Cell, Ref, RefCell};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -17,6 +17,7 @@ use mqttcore_codec::PropertiesBuf;
 use mqttcore_topics::{MatchCache, TopicName};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
+use tokio::task::AbortHandle;
 
 use crate::clients::client::Client;
 use crate::clients::delivery_observer::DeliveryObserver;
@@ -92,6 +93,8 @@ pub(crate) struct Shard {
     pub(crate) renewals: RefCell<VecDeque<Rc<Client>>>,
     /// Tasks that ask the plugins about `renewals`.
     pub(crate) renewal_tasks: Cell<usize>,
+    /// Tasks that ask the deliver hooks about the next messages of a client, by its handle.
+    pub(crate) deciding: RefCell<HashMap<u64, AbortHandle>>,
     /// Serializes the steps of TLS handshakes.
     pub(crate) handshakes: HandshakeSteps,
     /// The log writer, if there is a store.
@@ -167,6 +170,7 @@ impl Shard {
             due_wills: RefCell::default(),
             renewals: RefCell::default(),
             renewal_tasks: Cell::default(),
+            deciding: RefCell::default(),
             handshakes: HandshakeSteps::default(),
             journal: engine
                 .log

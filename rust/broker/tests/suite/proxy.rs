@@ -205,7 +205,7 @@ fn a_certificate_that_the_proxy_sends_names_the_user_by_its_alternative_name() {
     let login = logins.recv_timeout(DEADLINE).expect("a login");
     assert_eq!(login.username.as_deref(), Some("truck-7.example"));
     assert!(login.is_certified);
-    let certificate = login.certificate.as_ref().expect("plugins see it");
+    let certificate = login.certificate().expect("plugins see it");
     assert_eq!(certificate.alternative_names.len(), 1);
     // Two names are none, and neither is a common name alone; DER has to be a certificate.
     let two = made(&["a.example", "b.example"]);
@@ -224,7 +224,7 @@ fn a_certificate_that_the_proxy_sends_names_the_user_by_its_alternative_name() {
     client.expect_welcome();
     let login = logins.recv_timeout(DEADLINE).expect("a login");
     assert_eq!(login.username.as_deref(), Some("admin"));
-    assert!(!login.is_certified && login.certificate.is_none());
+    assert!(!login.is_certified && login.certificate().is_none());
 }
 
 #[test]

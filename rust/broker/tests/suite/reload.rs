@@ -73,7 +73,10 @@ fn a_listener_with_another_name_lets_clients_in_as_its_rules_say() {
         let mut client = v5(name).connect(&broker);
         client.ping();
         let clients = broker.clients();
-        let seen: Vec<&str> = clients.iter().map(|client| &*client.listener).collect();
+        let seen: Vec<&str> = clients
+            .iter()
+            .map(|client| client.listener.as_str())
+            .collect();
         assert_eq!(seen, [name]);
         client.disconnect();
         eventually("it has left", || broker.clients().is_empty());

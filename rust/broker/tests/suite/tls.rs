@@ -209,7 +209,7 @@ fn a_client_certificate_names_the_user() {
         let login = logins.recv_timeout(DEADLINE).expect("a login");
         assert_eq!(login.username.as_deref(), wanted);
         assert_eq!(login.is_certified, wanted.is_some());
-        let certificate = login.certificate.as_ref().expect("a certificate");
+        let certificate = login.certificate().expect("a certificate");
         assert_eq!(certificate.common_name.as_deref(), Some("truck-1"));
         assert_eq!(broker.clients()[0].username.as_deref(), wanted);
     }

@@ -44,12 +44,12 @@ impl Connection {
                 Box::pin(journal::all_safe(&self.shard)).await;
             }
         }
-        let Some(transport) = self.link.transport.take() else {
+        let Some(transport) = self.link.take_transport() else {
             return;
         };
         let is_owed_more =
             send_rest(&self.shard, &self.client, &self.link).await || transport.must_answer_close();
-        let outbox = self.link.outbox.take();
+        let outbox = std::mem::take(&mut *self.link.outbox_mut());
         if !is_owed_more
             && (matches!(end, DisconnectCause::Lost) || self.may_close(&end, &outbox, &transport))
         {

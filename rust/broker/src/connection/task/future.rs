@@ -57,7 +57,7 @@ impl Future for ConnectionTask {
         }
         // The socket is closed before the task counts as ended, and its slot is free before that.
         self.0 = Stage::Over;
-        owner.link.transport.take();
+        owner.link.take_transport();
         owner.shard.task_ended();
         Poll::Ready(())
     }

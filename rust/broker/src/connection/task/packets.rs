@@ -228,7 +228,7 @@ impl Connection {
     /// Counts the filters of a SUBSCRIBE or UNSUBSCRIBE in the budget of this turn, and the replays of retained messages
     /// that are waiting, each of which is looked at.
     fn count_filters(&self, count: usize) {
-        let replays = self.link.replays.borrow().len();
+        let replays = self.link.with_replays(|replays| replays.len());
         self.shard.count_steps(count * STEPS_OF_A_FILTER + replays);
     }
 
