@@ -5,9 +5,10 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use crate::chunks::Chunks;
+use crate::fork::lock;
 use crate::pool::{FINE_BYTES, class_of};
 
 /// The alignment of blocks that are pieces. A span begins at a page, so each piece whose size is a multiple has it.
@@ -18,10 +19,10 @@ const LARGEST: usize = FINE_BYTES / ALIGNED * ALIGNED;
 
 /// The chunks of all threads, without huge pages: parts that are not in use take no memory. There is no list for each
 /// thread, since a connection takes two blocks, and a message none.
-static CHUNKS: Mutex<Chunks> = Mutex::new(Chunks::new(usize::MAX));
+pub(crate) static CHUNKS: Mutex<Chunks> = Mutex::new(Chunks::new(usize::MAX));
 
 fn chunks() -> MutexGuard<'static, Chunks> {
-    CHUNKS.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&CHUNKS)
 }
 
 /// The allocator of a program, for its `#[global_allocator]`: small blocks that are aligned to 128 bytes are pieces of

@@ -24,6 +24,7 @@
 
 mod aligned;
 mod chunks;
+mod fork;
 mod freed;
 mod pages;
 mod pool;

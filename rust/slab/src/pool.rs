@@ -9,9 +9,10 @@
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use crate::chunks::Chunks;
+use crate::fork::lock;
 use crate::prefetch;
 
 /// Alignment of every piece, in bytes.
@@ -44,10 +45,10 @@ type Free = Cell<*mut u8>;
 const SMALL_PAGED: usize = 2;
 
 /// The chunks from which the lists of all threads are filled.
-static CHUNKS: Mutex<Chunks> = Mutex::new(Chunks::new(SMALL_PAGED));
+pub(crate) static CHUNKS: Mutex<Chunks> = Mutex::new(Chunks::new(SMALL_PAGED));
 
 fn chunks() -> MutexGuard<'static, Chunks> {
-    CHUNKS.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&CHUNKS)
 }
 
 struct Pool {
