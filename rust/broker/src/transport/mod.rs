@@ -29,8 +29,7 @@ use crate::transport::websocket::{Framing, WebSocket};
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 
 /// Maximum number of bytes that the system holds unsent for a client of large messages, before its socket counts as full.
-#[cfg(target_os = "linux")]
-const LARGE_UNSENT_BYTES: u32 = 1024 * 1024;
+pub(crate) const LARGE_UNSENT_BYTES: u32 = 1024 * 1024;
 
 /// A transport on the shard that reads and writes it.
 pub(crate) enum Transport {
@@ -124,8 +123,8 @@ impl Transport {
         }
     }
 
-    /// Lets the system hold more unsent bytes of a plain TCP connection, so that it takes a large message with one write
-    /// (ADR 0147); returns false if it does not.
+    /// Lets the system hold up to [`LARGE_UNSENT_BYTES`] of a plain TCP connection, so that it takes a large message with
+    /// one write (ADR 0147); returns false if it does not.
     pub(crate) fn hold_more_unsent(&self) -> bool {
         #[cfg(target_os = "linux")]
         if let Self::Stream(Socket::Plain(tcp)) = self {
