@@ -144,7 +144,7 @@ fn hold_more_unsent(shard: &Shard, link: &Link, transport: &Transport) {
     let engine = &shard.engine;
     let most = engine.memory.budget() / UNSENT_SHARE / engine.shards();
     if let Some(reserved) = shard.unsent.reserve(LARGE_UNSENT_BYTES as usize, most)
-        && transport.hold_more_unsent()
+        && transport.hold_unsent(LARGE_UNSENT_BYTES)
     {
         link.measures.note_more_unsent(reserved);
     }
