@@ -451,8 +451,8 @@ impl Link {
         self.wake();
     }
 
-    /// Lets the connection go on, which seemed to be stalled.
-    pub(crate) fn go_on(&self) {
+    /// Keeps a connection that seemed to be stalled.
+    pub(crate) fn cancel_close(&self) {
         self.closing.set(None);
     }
 

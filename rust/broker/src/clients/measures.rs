@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use mqttcore_codec::QoS;
 
+use crate::runtime::reserved_bytes::Reservation;
+
 /// Length of a period in which packets are counted.
 const PERIOD_S: u64 = 10;
 /// A shorter time than this says nothing about a rate.
@@ -126,7 +128,7 @@ struct DeliveryMeasures {
     /// Since when the socket has accepted no byte although some are queued.
     blocked_since: Cell<Option<Instant>>,
     /// The system holds more unsent bytes than for other connections, since the client gets large messages.
-    holds_more_unsent: Cell<bool>,
+    more_unsent: OnceCell<Reservation>,
     pending: Cell<Option<PendingDelivery>>,
     measured: Cell<Option<Measured>>,
 }
@@ -171,12 +173,13 @@ impl LinkMeasures {
     /// Whether the system holds more unsent bytes than for other connections.
     pub(crate) fn holds_more_unsent(&self) -> bool {
         let deliveries = self.deliveries.get();
-        deliveries.is_some_and(|deliveries| deliveries.holds_more_unsent.get())
+        deliveries.is_some_and(|deliveries| deliveries.more_unsent.get().is_some())
     }
 
-    /// Notes whether the system holds more unsent bytes.
-    pub(crate) fn note_unsent(&self, holds_more: bool) {
-        self.deliveries().holds_more_unsent.set(holds_more);
+    /// Notes that the system holds more unsent bytes, which are reserved as long as the connection exists.
+    pub(crate) fn note_more_unsent(&self, reserved: Reservation) {
+        // The first reservation stays.
+        let _ = self.deliveries().more_unsent.set(reserved);
     }
 
     /// Whether a delivery is being measured.

@@ -5,7 +5,8 @@
 
 use std::collections::TryReserveError;
 
-use crate::runtime::address_space::{AddressSpace, Reservation};
+use crate::runtime::address_space::AddressSpace;
+use crate::runtime::reserved_bytes::Reservation;
 use crate::shard::SMALLER_READ_BYTES;
 use crate::transport::socket::ReadPlace;
 

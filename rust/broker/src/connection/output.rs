@@ -15,6 +15,11 @@ use crate::runtime::tallies::TransportKind;
 use crate::sessions::lifecycle;
 use crate::shard::guard::{CONNECTION, contained};
 use crate::shard::{Due, Shard};
+use crate::transport::{LARGE_UNSENT_BYTES, Transport};
+
+/// The bytes that the system holds unsent for clients of large messages are at most this part of the budget of memory,
+/// which does not count them.
+const UNSENT_SHARE: usize = 16;
 
 /// Writes what is due, a batch between two polls of the sockets. Never returns.
 pub(crate) async fn write_due(shard: Rc<Shard>) {
@@ -124,7 +129,7 @@ pub(super) fn write(
     }
     if !outbox.is_empty() || transport.has_output() {
         if !link.measures.holds_more_unsent() && outbox.begins_large() {
-            link.measures.note_unsent(transport.hold_more_unsent());
+            hold_more_unsent(shard, link, transport);
         }
         outbox.release_chunks();
         drop(own);
@@ -133,17 +138,33 @@ pub(super) fn write(
     Ok(())
 }
 
+/// Lets the system hold more unsent bytes for a client of large messages (ADR 0147), unless it does so for many others:
+/// a client that stops to read would otherwise take a MiB of the system's memory with each of its connections (abuse H01).
+#[cold]
+fn hold_more_unsent(shard: &Shard, link: &Link, transport: &Transport) {
+    if !transport.is_plain() {
+        return;
+    }
+    let engine = &shard.engine;
+    let most = engine.memory.budget() / UNSENT_SHARE / engine.shards();
+    if let Some(reserved) = shard.unsent.reserve(LARGE_UNSENT_BYTES as usize, most)
+        && transport.hold_unsent(LARGE_UNSENT_BYTES)
+    {
+        link.measures.note_more_unsent(reserved);
+    }
+}
+
 /// Why the connection is to be closed, unless it seemed to be stalled and goes on.
 pub(super) fn closing(shard: &Shard, link: &Link) -> Option<Closing> {
     let closing = link.closing()?;
-    let goes_on = closing == Closing::STALLED && sends_after_all(shard, link);
+    let goes_on = closing == Closing::STALLED && still_takes_bytes(shard, link);
     (!goes_on).then_some(closing)
 }
 
 /// Whether the client takes bytes although its socket did not become writable before the stall deadline, since the system
 /// holds more for it than the client takes in that time (ADR 0147). Its connection goes on then.
 #[cold]
-fn sends_after_all(shard: &Shard, link: &Link) -> bool {
+fn still_takes_bytes(shard: &Shard, link: &Link) -> bool {
     let mut own = link.endpoint.borrow_mut();
     let Endpoint { outbox, transport } = &mut *own;
     let packets = outbox.packets();
@@ -160,7 +181,7 @@ fn sends_after_all(shard: &Shard, link: &Link) -> bool {
         outbox.advance(sent);
     }
     count_written(shard, link, packets.wrapping_sub(outbox.packets()), sent);
-    link.go_on();
+    link.cancel_close();
     true
 }
 

@@ -11,7 +11,7 @@ const BATCH: usize = 64;
 
 /// Work of a shard that is due.
 pub(crate) struct DueQueue<T> {
-    waiting: RefCell<VecDeque<T>>,
+    queued: RefCell<VecDeque<T>>,
     /// The task that does the work.
     worker: RefCell<Waker>,
 }
@@ -19,46 +19,46 @@ pub(crate) struct DueQueue<T> {
 impl<T> Default for DueQueue<T> {
     fn default() -> Self {
         Self {
-            waiting: RefCell::default(),
+            queued: RefCell::default(),
             worker: RefCell::new(Waker::noop().clone()),
         }
     }
 }
 
 impl<T> DueQueue<T> {
-    /// Queues work behind what waits. It is done behind the tasks that are due.
+    /// Queues work. It is done in order, after the tasks that are ready to run.
     pub(crate) fn push(&self, work: T) {
-        let mut waiting = self.waiting.borrow_mut();
-        if waiting.is_empty() {
+        let mut queued = self.queued.borrow_mut();
+        if queued.is_empty() {
             self.worker.borrow().wake_by_ref();
         }
-        waiting.push_back(work);
+        queued.push_back(work);
     }
 
-    /// Whether nothing waits.
+    /// Whether no work is queued.
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.borrow().is_empty()
+        self.queued.borrow().is_empty()
     }
 
-    /// Whether more waits than is done between two polls of the sockets.
+    /// Whether at least as much work is queued as is done between two polls of the sockets.
     pub(crate) fn is_long(&self) -> bool {
-        self.waiting.borrow().len() >= BATCH
+        self.queued.borrow().len() >= BATCH
     }
 
     /// Takes the next work.
     pub(crate) fn pop(&self) -> Option<T> {
-        self.waiting.borrow_mut().pop_front()
+        self.queued.borrow_mut().pop_front()
     }
 
     /// Waits for work. Returns how much of it to do until the sockets are polled.
     pub(crate) async fn batch(&self) -> usize {
         poll_fn(|cx| {
-            let waiting = self.waiting.borrow().len();
-            if waiting == 0 {
+            let count = self.queued.borrow().len();
+            if count == 0 {
                 self.worker.borrow_mut().clone_from(cx.waker());
                 return Poll::Pending;
             }
-            Poll::Ready(waiting.min(BATCH))
+            Poll::Ready(count.min(BATCH))
         })
         .await
     }

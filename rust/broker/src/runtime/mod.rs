@@ -15,6 +15,7 @@ pub(crate) mod mailbox;
 pub(crate) mod memory;
 pub(crate) mod memory_limit;
 pub(crate) mod metrics;
+pub(crate) mod reserved_bytes;
 pub(crate) mod spare_buffers;
 pub(crate) mod tallies;
 pub(crate) mod tls_servers;

@@ -41,6 +41,7 @@ use crate::runtime::log::Logger;
 use crate::runtime::mailbox::OutgoingMessages;
 use crate::runtime::memory_limit::memory_budget;
 use crate::runtime::metrics::Metrics;
+use crate::runtime::reserved_bytes::ReservedBytes;
 use crate::runtime::wheel::Wheel;
 use crate::shard::guard::contained;
 use crate::shard::handshakes::HandshakeSteps;
@@ -134,6 +135,8 @@ pub(crate) struct Shard {
     pub(super) weighed: RefCell<Vec<u32>>,
     /// Bytes that large frames have reserved.
     pub(crate) address_space: AddressSpace,
+    /// Bytes that the system may hold unsent for clients of large messages.
+    pub(crate) unsent: ReservedBytes,
     /// Senders that are read slowly.
     pub(crate) slowed: RefCell<VecDeque<Slowed>>,
     recent_events: RefCell<RecentEvents>,
@@ -202,6 +205,7 @@ impl Shard {
             grown: Cell::new(0),
             weighed: RefCell::default(),
             address_space: AddressSpace::new(engine.memory.shard(index).spare_buffers()),
+            unsent: ReservedBytes::default(),
             slowed: RefCell::default(),
             recent_events: RefCell::new(RecentEvents::new(Instant::now())),
             active_traces: RefCell::default(),

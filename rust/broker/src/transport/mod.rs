@@ -29,8 +29,7 @@ use crate::transport::websocket::{Framing, WebSocket};
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 
 /// Maximum number of bytes that the system holds unsent for a client of large messages, before its socket counts as full.
-#[cfg(target_os = "linux")]
-const LARGE_UNSENT_BYTES: u32 = 1024 * 1024;
+pub(crate) const LARGE_UNSENT_BYTES: u32 = 1024 * 1024;
 
 /// A transport on the shard that reads and writes it.
 pub(crate) enum Transport {
@@ -124,13 +123,16 @@ impl Transport {
         }
     }
 
-    /// Lets the system hold more unsent bytes of a plain TCP connection, so that it takes a large message with one write
-    /// (ADR 0147); returns false if it does not.
-    pub(crate) fn hold_more_unsent(&self) -> bool {
+    /// Lets the system hold up to `bytes` unsent of a plain TCP connection before its socket counts as full; returns false
+    /// if it does not.
+    #[cfg_attr(
+        not(target_os = "linux"),
+        expect(unused_variables, reason = "other systems have no such option")
+    )]
+    pub(crate) fn hold_unsent(&self, bytes: u32) -> bool {
         #[cfg(target_os = "linux")]
         if let Self::Stream(Socket::Plain(tcp)) = self {
-            let set = SockRef::from(tcp).set_tcp_notsent_lowat(LARGE_UNSENT_BYTES);
-            return set.is_ok();
+            return SockRef::from(tcp).set_tcp_notsent_lowat(bytes).is_ok();
         }
         false
     }

@@ -1,5 +1,7 @@
 //! Acknowledgements that are due when the broker ends a connection: they leave before DISCONNECT.
 
+use std::time::Duration;
+
 use mqttcore_broker::{Broker, Config, Data, Durability};
 use mqttcore_codec::{QoS, ReasonCode};
 use mqttcore_session::ServerLimits;
@@ -240,4 +242,29 @@ fn disconnect_reaches_a_client_with_more_queued_bytes_than_are_still_sent() {
     for packet in packets {
         assert!(matches!(packet, Received::Publish(message) if message.payload.len() == PAYLOAD));
     }
+}
+
+/// The system holds a MiB of such messages unsent, and takes the last bytes all the same (ADR 0147).
+#[test]
+fn disconnect_reaches_a_client_of_large_messages_that_reads_them_later() {
+    let broker = start(config_with_limits(|limits| {
+        limits.qos0_backlog_bytes = 1 << 30;
+    }));
+    let mut slow = v5("slow").receive_buffer(64 * 1024).connect(&broker);
+    slow.subscribe("flood", QoS::AtMostOnce);
+    let mut publisher = v5("publisher").connect(&broker);
+    for _ in 0..20 {
+        publisher.publish("flood", vec![b'x'; 256 * 1024], QoS::AtMostOnce);
+    }
+    eventually("its socket is full", || {
+        let stats = broker.stats();
+        stats.messages_sent == 20 && stats.bytes_sent > 1 << 20
+    });
+
+    assert!(broker.disconnect("slow", ReasonCode::ADMINISTRATIVE_ACTION));
+    // The broker does not wait for it as long.
+    publisher.hears_nothing_for(Duration::from_millis(1_500));
+
+    let last = Received::Disconnect(ReasonCode::ADMINISTRATIVE_ACTION);
+    assert_eq!(slow.until_closed().pop(), Some(last));
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use mqttcore_broker::{Broker, Config, PublishError};
 use mqttcore_codec::{Properties, QoS, ReasonCode};
@@ -503,4 +504,35 @@ fn drops_for_clients_of_an_earlier_run_are_logged_without_an_address() {
         &lines,
         "QoS 0 message dropped of client away: memory is short",
     );
+}
+
+/// Abuse H01: what the system holds for a client that stops to read is not part of the budget, so only few clients of
+/// large messages may have a MiB of it.
+#[test]
+fn the_system_holds_a_mib_unsent_for_few_clients_only() {
+    const CLIENTS: usize = 8;
+    let broker = start(Config {
+        shards: 1,
+        // A sixteenth is for two of them.
+        memory_bytes: 32 * MIB,
+        ..config()
+    });
+    let connect = |number| {
+        let id = format!("stalled-{number}");
+        let mut client = v5(&id).small_buffer().connect(&broker);
+        client.subscribe("flood", QoS::AtMostOnce);
+        client
+    };
+    let _stalled: Vec<Client> = (0..CLIENTS).map(connect).collect();
+    let mut publisher = v5("publisher").connect(&broker);
+    let before = broker.stats().bytes_sent;
+
+    for _ in 0..4 {
+        publisher.publish("flood", vec![0; 1_000_000], QoS::AtMostOnce);
+    }
+
+    let sent = || broker.stats().bytes_sent - before;
+    eventually("two sockets hold a MiB", || sent() > 2 << 20);
+    publisher.hears_nothing_for(Duration::from_millis(200));
+    assert!(sent() < 4 << 20, "{} bytes", sent());
 }

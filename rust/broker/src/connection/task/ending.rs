@@ -12,8 +12,8 @@ use crate::connection::login_limits::LimitedLogin;
 use crate::routing::journal;
 use crate::sessions::lifecycle::detach;
 use crate::sessions::loading;
-use crate::transport::Transport;
 use crate::transport::outbox::Outbox;
+use crate::transport::{LARGE_UNSENT_BYTES, Transport};
 
 impl Connection {
     /// Sends the reason to the client, detaches its session, and closes the connection.
@@ -58,6 +58,10 @@ impl Connection {
         }
         let last = leaving(&outbox, transport.begun(&outbox));
         drop(outbox);
+        if self.link.measures.holds_more_unsent() {
+            // Otherwise they wait until the client has taken half a MiB; a slow one is closed before that.
+            transport.hold_unsent(4 * LARGE_UNSENT_BYTES);
+        }
         // Boxed, so that a connection does not need this space before its end.
         Box::pin(linger(&self.shard, transport, last)).await;
     }
