@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use mqttcore_benches::load::process::cpu_seconds;
 use mqttcore_store::files::{Files, Folder};
 use mqttcore_store::record::{
     Away, MessageRecord, PacketIdRunsBuf, RecipientsBuf, Record, SessionOpened,
@@ -336,12 +337,7 @@ fn large() -> StoreOptions {
 /// Processor time of this process so far, in seconds: what is left of a duration where others work,
 /// too.
 fn cpu_s() -> f64 {
-    const TICKS_A_SECOND: f64 = 100.0;
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields = stat.rsplit(')').next().unwrap_or_default();
-    let times = fields.split_whitespace().skip(11).take(2);
-    let ticks: f64 = times.filter_map(|field| field.parse::<f64>().ok()).sum();
-    ticks / TICKS_A_SECOND
+    cpu_seconds(std::process::id()).expect("this process")
 }
 
 /// Memory of this process in MB: now, and at the most.

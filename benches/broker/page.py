@@ -31,7 +31,8 @@ rows with `kept`, ours syncs to disk before it acknowledges; Mosquitto saves eve
 with a line `nothing kept` have a goal of 0.7 of the lesser of two bounds: the rate of ours without
 a data folder in the same rounds, which is the other of that line, and what the disk allows, which
 is the messages in flight, divided by the time of one sync of their bytes. `stretch` is a goal
-beyond the goal.
+beyond the goal. At 5,000 msg/s, a round takes 5 s. In `connects` and `TLS handshakes`, 8 clients
+connect and disconnect again and again, and each closes its connection behind DISCONNECT (ADR 0148).
 
 | | |
 | --- | --- |

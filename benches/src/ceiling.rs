@@ -238,7 +238,6 @@ mod tests {
         let listener = net::TcpListener::bind("127.0.0.1:0")?;
         let terms = Terms {
             address: listener.local_addr()?,
-            source: None,
             kept: false,
             version: Version::V3,
             tls: None,

@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 use std::mem;
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,10 +11,10 @@ use mqttcore_tls::rustls::{ClientConfig, ClientConnection};
 use socket2::{Domain, Socket, Type};
 
 use super::framing::{self, Version};
-use super::stream::Stream;
+use super::stream::{self, Stream};
 
 /// How long one step of the handshake may take.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+pub(super) const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// Read at once from one connection, at least.
 const READ_BYTES: usize = 256 * 1_024;
@@ -23,8 +24,6 @@ const READ_BYTES: usize = 256 * 1_024;
 pub struct Terms {
     /// Where the broker listens.
     pub address: SocketAddr,
-    /// Where clients connect from; `None`: the system chooses.
-    pub source: Option<IpAddr>,
     /// Sessions outlive their connections.
     pub kept: bool,
     /// The version of MQTT.
@@ -43,48 +42,17 @@ pub fn open(
     client_id: &str,
     subscription: Option<(&str, u8)>,
 ) -> io::Result<Stream> {
-    let tcp = dial(terms)?;
+    let tcp = TcpStream::connect_timeout(&terms.address, HANDSHAKE)?;
     tcp.set_nodelay(true)?;
     tcp.set_read_timeout(Some(HANDSHAKE))?;
     let version = terms.version;
     let mut stream = Stream::new(tcp, terms.tls.as_ref())?;
     stream.write_all(&framing::connect(client_id, terms.kept, version))?;
-    let connack = answer(&mut stream)?;
-    if !connack.starts_with(&[0x20]) || connack.get(2..4) != Some(&[0, 0]) {
-        return Err(refused("CONNECT", &connack));
-    }
+    accepted(&answer(&mut stream)?)?;
     if let Some((filter, qos)) = subscription {
         subscribe(&mut stream, &[filter], qos, version)?;
     }
     Ok(stream)
-}
-
-/// Disconnects, and waits until the broker has closed the connection.
-///
-/// The side that closes first keeps the ports in TIME-WAIT for a minute; a client that did would soon have none left.
-///
-/// # Errors
-///
-/// When the connection fails, or the broker does not close it in time.
-pub fn close(mut stream: Stream) -> io::Result<()> {
-    stream.write_all(&framing::DISCONNECT)?;
-    match io::copy(&mut stream, &mut io::sink()) {
-        // Some brokers end TLS without a close_notify.
-        Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
-        _ => Ok(()),
-    }
-}
-
-/// A connection, from the source address if there is one. Ports of earlier connections may be used again.
-fn dial(terms: &Terms) -> io::Result<TcpStream> {
-    let Some(source) = terms.source else {
-        return TcpStream::connect_timeout(&terms.address, HANDSHAKE);
-    };
-    let socket = Socket::new(Domain::for_address(terms.address), Type::STREAM, None)?;
-    socket.set_reuse_address(true)?;
-    socket.bind(&SocketAddr::new(source, 0).into())?;
-    socket.connect_timeout(&terms.address.into(), HANDSHAKE)?;
-    Ok(socket.into())
 }
 
 /// Subscribes with one packet, to fewer than 120 filters.
@@ -118,6 +86,38 @@ fn answer(stream: &mut Stream) -> io::Result<Vec<u8>> {
     Ok(packet)
 }
 
+/// Has `connect` choose the port instead of `bind`, which does not know the other end and takes ports in TIME-WAIT for used.
+fn choose_port_at_connect(socket: &Socket) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    let size = libc::socklen_t::try_from(size_of_val(&on)).map_err(io::Error::other)?;
+    // SAFETY: the option is an integer of this size, which outlives the call.
+    let status = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_BIND_ADDRESS_NO_PORT,
+            (&raw const on).cast(),
+            size,
+        )
+    };
+    if status == 0 {
+        return Ok(());
+    }
+    Err(io::Error::last_os_error())
+}
+
+/// Checks that a whole CONNACK accepts the client.
+///
+/// # Errors
+///
+/// When it refuses the client, resumes a session, or is another packet.
+pub(super) fn accepted(connack: &[u8]) -> io::Result<()> {
+    if connack.starts_with(&[0x20]) && connack.get(2..4) == Some(&[0, 0]) {
+        return Ok(());
+    }
+    Err(refused("CONNECT", connack))
+}
+
 fn refused(what: &str, answer: &[u8]) -> io::Error {
     io::Error::other(format!("{what} was answered with {answer:02x?}"))
 }
@@ -149,6 +149,11 @@ impl Unread {
         }
     }
 
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.filled = 0;
+    }
+
     fn room(&mut self) -> &mut [u8] {
         let least = self.filled + READ_BYTES;
         if self.bytes.len() < least {
@@ -178,13 +183,40 @@ impl Connection {
     /// When the socket cannot be made non-blocking.
     pub fn new(stream: Stream) -> io::Result<Self> {
         stream.tcp.set_nonblocking(true)?;
-        Ok(Self {
-            stream: mio::net::TcpStream::from_std(stream.tcp),
-            tls: stream.tls,
+        Ok(Self::of(
+            mio::net::TcpStream::from_std(stream.tcp),
+            stream.tls,
+        ))
+    }
+
+    /// Begins to connect, from the source address if there is one, and does not wait for it.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses, or the source has no free port.
+    pub fn begin(terms: &Terms, source: Option<IpAddr>) -> io::Result<Self> {
+        let domain = Domain::for_address(terms.address);
+        let socket = Socket::new(domain, Type::STREAM.nonblocking(), None)?;
+        if let Some(source) = source {
+            choose_port_at_connect(&socket)?;
+            socket.bind(&SocketAddr::new(source, 0).into())?;
+        }
+        match socket.connect(&terms.address.into()) {
+            Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
+            connected => connected?,
+        }
+        let tls = terms.tls.as_ref().map(stream::client).transpose()?;
+        Ok(Self::of(mio::net::TcpStream::from_std(socket.into()), tls))
+    }
+
+    fn of(stream: mio::net::TcpStream, tls: Option<Box<ClientConnection>>) -> Self {
+        Self {
+            stream,
+            tls,
             unread: Unread::default(),
             out: Vec::new(),
             written: 0,
-        })
+        }
     }
 
     /// The socket, for registration.

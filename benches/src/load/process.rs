@@ -3,48 +3,43 @@
 use std::fs;
 use std::io;
 
-/// `/proc` counts processor time in hundredths of a second on every Linux.
-const TICKS_PER_SECOND: f64 = 100.0;
-
-/// User and system time that the process and its threads have used, in seconds.
+/// User and system time that all threads of the process have used, ended ones too, in seconds.
+///
+/// It is the clock of the process, in nanoseconds; `/proc` has hundredths of a second.
 ///
 /// # Errors
 ///
-/// When the process is gone, or `/proc` is not that of Linux.
+/// When the process is gone.
 pub fn cpu_seconds(pid: u32) -> io::Result<f64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    ticks(&text)
-        .map(|ticks| ticks / TICKS_PER_SECOND)
-        .ok_or_else(|| unreadable(pid, "stat"))
+    let pid = i32::try_from(pid).map_err(io::Error::other)?;
+    let mut clock = 0;
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: both write to a place on the stack that is theirs until they return.
+    let is_read = unsafe {
+        libc::clock_getcpuclockid(pid, &raw mut clock) == 0
+            && libc::clock_gettime(clock, &raw mut time) == 0
+    };
+    if !is_read {
+        return Err(io::Error::other(format!("process {pid} is gone")));
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a run of seconds")]
+    Ok(time.tv_sec as f64 + time.tv_nsec as f64 / 1e9)
 }
 
 /// Resident memory in bytes.
 ///
 /// # Errors
 ///
-/// As for [`cpu_seconds`].
+/// When the process is gone, or `/proc` is not that of Linux.
 pub fn resident_bytes(pid: u32) -> io::Result<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok())
         .map(|kibibytes| kibibytes * 1_024)
-        .ok_or_else(|| unreadable(pid, "status"))
-}
-
-fn unreadable(pid: u32, file: &str) -> io::Error {
-    io::Error::new(
-        io::ErrorKind::InvalidData,
-        format!("cannot read /proc/{pid}/{file}"),
-    )
-}
-
-/// Fields 14 and 15 (utime, stime); the name before them may hold spaces and parentheses.
-fn ticks(stat: &str) -> Option<f64> {
-    let (_, fields) = stat.rsplit_once(')')?;
-    let mut fields = fields.split_whitespace().skip(11);
-    let user: f64 = fields.next()?.parse().ok()?;
-    let system: f64 = fields.next()?.parse().ok()?;
-    Some(user + system)
+        .ok_or_else(|| io::Error::other(format!("cannot read /proc/{pid}/status")))
 }
 
 #[cfg(test)]
@@ -52,10 +47,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_name_may_look_like_fields() {
-        let stat = "7 (a) 1 2 (b) S 1 1 1 0 -1 0 0 0 0 0 250 50 0 0 20 0 1 0";
+    fn the_time_of_a_process_has_that_of_its_ended_threads() {
+        let cpu = || cpu_seconds(std::process::id()).unwrap();
+        let until = cpu() + 0.003;
 
-        assert_eq!(ticks(stat), Some(300.0));
+        let thread = std::thread::spawn(move || while cpu() < until {});
+        thread.join().unwrap();
+
+        assert!(cpu() >= until);
+    }
+
+    #[test]
+    fn a_process_that_is_gone_has_no_time() {
+        // Linux gives lower ones only.
+        assert!(cpu_seconds(4_194_304).is_err());
     }
 
     #[test]

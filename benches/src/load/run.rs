@@ -424,7 +424,6 @@ pub(super) fn terms(options: &Options) -> io::Result<Terms> {
     let tls = options.tls.as_deref().map(stream::client_config);
     Ok(Terms {
         address: options.address,
-        source: None,
         kept: options.kept,
         version: options.aliases.map_or(Version::V3, Version::V5),
         tls: tls.transpose()?,

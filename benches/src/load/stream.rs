@@ -43,6 +43,21 @@ pub fn client_config(ca: &Path) -> io::Result<Arc<ClientConfig>> {
     Ok(Arc::new(config))
 }
 
+/// TLS of one client, before its handshake.
+///
+/// # Errors
+///
+/// When rustls refuses the configuration.
+pub(super) fn client(config: &Arc<ClientConfig>) -> io::Result<Box<ClientConnection>> {
+    // INVARIANT: it is a DNS name.
+    let host = ServerName::try_from(HOST).expect("a host name");
+    let tls = ClientConnection::new(Arc::clone(config), host);
+    let mut tls = tls.map_err(io::Error::other)?;
+    // The load limits the messages in flight, and so the queued ones.
+    tls.set_buffer_limit(None);
+    Ok(Box::new(tls))
+}
+
 impl Stream {
     /// Puts TLS on `tcp` if there is a `config`; the first write makes the handshake.
     ///
@@ -50,17 +65,7 @@ impl Stream {
     ///
     /// When rustls refuses the configuration.
     pub fn new(tcp: TcpStream, config: Option<&Arc<ClientConfig>>) -> io::Result<Self> {
-        let tls = config.map(|config| {
-            // INVARIANT: it is a DNS name.
-            let host = ServerName::try_from(HOST).expect("a host name");
-            let mut tls = ClientConnection::new(Arc::clone(config), host)?;
-            // The load limits the messages in flight, and so the queued ones.
-            tls.set_buffer_limit(None);
-            Ok(Box::new(tls))
-        });
-        let tls = tls
-            .transpose()
-            .map_err(|error: mqttcore_tls::rustls::Error| io::Error::other(error))?;
+        let tls = config.map(client).transpose()?;
         Ok(Self { tcp, tls })
     }
 }
