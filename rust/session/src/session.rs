@@ -190,6 +190,7 @@ impl Session {
     }
 
     /// The client's mount point, while it is connected.
+    #[inline]
     pub fn mount_point(&self) -> Option<&MountPoint> {
         self.live.rare.mount_point.as_ref()
     }

@@ -99,6 +99,7 @@ impl Client {
     }
 
     /// Durability of the client's messages and requests.
+    #[inline]
     pub(crate) fn durability(&self) -> Durability {
         self.ack_order.of_client.get()
     }

@@ -29,6 +29,7 @@ impl Flags {
         self.0.get() & flag as u8 != 0
     }
 
+    #[inline]
     pub(crate) fn set(&self, flag: Flag, is_set: bool) {
         let others = self.0.get() & !(flag as u8);
         self.0.set(others | if is_set { flag as u8 } else { 0 });

@@ -77,7 +77,7 @@ impl HeldBack {
 const CACHED_ALLOWS_MAX: usize = 64;
 
 /// Bytes of a connection without its buffers: link, task and socket.
-const CONNECTION_BYTES: usize = size_of::<Link>() + 768;
+const CONNECTION_BYTES: usize = size_of::<Link>() + 640;
 
 /// Number of turns after which the memory of a connection is counted again.
 const WEIGHED_EVERY: u8 = 8;
@@ -213,10 +213,12 @@ impl Link {
         }
     }
 
+    #[inline]
     pub(crate) fn outbox(&self) -> Ref<'_, OnDemand<Outbox>> {
         Ref::map(self.endpoint.borrow(), |endpoint| &endpoint.outbox)
     }
 
+    #[inline]
     pub(crate) fn outbox_mut(&self) -> RefMut<'_, OnDemand<Outbox>> {
         RefMut::map(self.endpoint.borrow_mut(), |endpoint| &mut endpoint.outbox)
     }
@@ -421,6 +423,7 @@ impl Link {
     }
 
     /// Whether retained messages are to be sent.
+    #[inline]
     pub(crate) fn has_replays(&self) -> bool {
         self.with_replays(|replays| replays.front().is_some())
     }

@@ -93,8 +93,8 @@ pub(crate) fn charged(shard: &Shard, client: &Client, mut message: Message) -> M
 
 /// Has the deliver hooks decide about the next messages of a session, 64 at a time. The messages are queued meanwhile.
 pub(crate) fn decide_deliveries(shard: &Rc<Shard>, client: &Rc<Client>) {
-    let word = client.handle.word();
-    if shard.deciding.borrow().contains_key(&word) {
+    let handle = client.handle.word();
+    if shard.deciding.borrow().contains_key(&handle) {
         return;
     }
     let (own, of) = (Rc::clone(shard), Rc::clone(client));
@@ -102,12 +102,12 @@ pub(crate) fn decide_deliveries(shard: &Rc<Shard>, client: &Rc<Client>) {
     let of = Rc::clone(client);
     let after_panic = move |shard: &Rc<Shard>| {
         settle(shard, &of, Vec::new());
-        shard.deciding.borrow_mut().remove(&word);
+        shard.deciding.borrow_mut().remove(&handle);
     };
     let place = "the decisions about deliveries";
     let task = guarded(Rc::clone(shard), place, work, after_panic);
     let task = tokio::task::spawn_local(task).abort_handle();
-    shard.deciding.borrow_mut().insert(word, task);
+    shard.deciding.borrow_mut().insert(handle, task);
 }
 
 /// The session has ended: its hooks are not asked any more.
