@@ -56,14 +56,19 @@ impl Connection {
             // A client that sees the close may connect again.
             return drop(slot);
         }
-        let last = leaving(&outbox, transport.begun(&outbox));
+        let last = self.last_bytes(&transport, &outbox);
         drop(outbox);
-        if self.link.measures.holds_more_unsent() {
-            // Otherwise they wait until the client has taken half a MiB; a slow one is closed before that.
-            transport.hold_unsent(4 * LARGE_UNSENT_BYTES);
-        }
         // Boxed, so that a connection does not need this space before its end.
         Box::pin(linger(&self.shard, transport, last)).await;
+    }
+
+    /// The bytes that the client still gets, which the system takes at once: otherwise they wait until a client of large
+    /// messages has taken half a MiB, and a slow one is closed before that.
+    fn last_bytes(&self, transport: &Transport, outbox: &Outbox) -> Vec<u8> {
+        if self.link.measures.holds_more_unsent() {
+            transport.hold_unsent(4 * LARGE_UNSENT_BYTES);
+        }
+        leaving(outbox, transport.begun(outbox))
     }
 
     /// Whether nothing is left to do before the socket is closed: the client has sent DISCONNECT and nothing behind it,
