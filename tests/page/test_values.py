@@ -114,19 +114,23 @@ def test_values_of_a_topic_are_a_chart(site: Site, visit: Visit) -> None:
     expect(dialog.locator("figcaption")).to_have_text("motor.rpm[0]4 values 950")
 
 
-COLOURED = """canvas => {
-    const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+COLOURED = """async canvas => {
     const own = getComputedStyle(document.documentElement).getPropertyValue('--series-1').trim();
     const [red, green, blue] = own.slice(1).match(/../g).map(part => parseInt(part, 16));
     const rows = new Set();
-    for (let at = 0; at < data.length; at += 4) {
-        if (data[at] === red && data[at + 1] === green && data[at + 2] === blue) {
-            rows.add(Math.floor(at / 4 / canvas.width));
+    while (rows.size === 0) {
+        await new Promise(requestAnimationFrame);
+        const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+        for (let at = 0; at < data.length; at += 4) {
+            if (data[at] === red && data[at + 1] === green && data[at + 2] === blue) {
+                rows.add(Math.floor(at / 4 / canvas.width));
+            }
         }
     }
     return [Math.min(...rows), Math.max(...rows), canvas.height];
 }"""
-"""The first and the last row of a chart with its first colour, and the number of rows."""
+"""The first and the last row of a chart with its first colour, once it is drawn, and the number of
+rows."""
 
 
 def test_a_chart_has_a_line_from_the_lowest_to_the_highest_value(site: Site, page: Page) -> None:
