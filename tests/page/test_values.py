@@ -118,9 +118,12 @@ COLOURED = """async canvas => {
     const own = getComputedStyle(document.documentElement).getPropertyValue('--series-1').trim();
     const [red, green, blue] = own.slice(1).match(/../g).map(part => parseInt(part, 16));
     const rows = new Set();
+    const copy = new OffscreenCanvas(canvas.width, canvas.height);
+    const pixels = copy.getContext('2d', { willReadFrequently: true });
     while (rows.size === 0) {
         await new Promise(requestAnimationFrame);
-        const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+        pixels.drawImage(canvas, 0, 0);
+        const { data } = pixels.getImageData(0, 0, canvas.width, canvas.height);
         for (let at = 0; at < data.length; at += 4) {
             if (data[at] === red && data[at + 1] === green && data[at + 2] === blue) {
                 rows.add(Math.floor(at / 4 / canvas.width));
