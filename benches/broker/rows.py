@@ -320,7 +320,7 @@ ROWS: Final = (
     plain("shared group, 100 to 10, 16", "shared", "--window", "16", goal=11, stretch=14),
     Row(
         name="50 pairs, QoS 1, 5,000 msg/s",
-        # more than other rows have, for the p99
+        # Longer than other rows, so that the p99 is that of more messages.
         load=("pairs", *QOS_1, "--rate", "5000", "--seconds", "5"),
         figures=(
             Figure(

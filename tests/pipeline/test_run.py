@@ -261,7 +261,7 @@ def test_a_pipeline_that_is_ended_leaves_no_batch_half_done(
     folder = make_stream()
     folder.seal(rows([message(second) for second in range(50)]))
     source = Source(path=tmp_path, stream="plant", rows_per_batch=10)
-    # A busy machine leaves a pause between two batches, too; without one, the next may have begun.
+    # A pause between batches, also on a busy machine: without one, a batch may begin at the stop.
     chosen = pipeline(tmp_path, gold=(), source=source, trigger="5 seconds")
     runner = Runner(spark, chosen)
     runner.start()
