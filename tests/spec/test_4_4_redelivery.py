@@ -104,7 +104,7 @@ def test_a_message_that_never_left_has_no_dup_on_the_next_connection(
     name = unique("c")
     one = client(name, keep=True)
     one.subscribe((topic, 1))
-    one.close()
+    one.disconnect()
     client().publish(topic, b"first sent now", qos=1)
 
     assert not client(name, keep=True).receive_publish().dup
