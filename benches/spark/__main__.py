@@ -7,6 +7,7 @@ import pathlib
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from benches.spark import page
@@ -82,21 +83,17 @@ def rows(options: argparse.Namespace) -> Iterator[Outcome]:
 
 
 def scans(options: argparse.Namespace, wanted: set[str] | None) -> Iterator[Outcome]:
-    """Rows that read a stream which is there, in one session."""
-    from mqttcore.spark import session
-
-    from benches.spark.scans import SCANS, Bench
+    """Rows that read a stream which is there: all in one session, but S2."""
+    from benches.spark.scans import SCANS, in_session, sessions
     from benches.spark.sink import sink
 
     begin(f"the stream of scale {options.scale}")
-    data = dataset(options.data, SCALES[options.scale])
-    spark = session("bench", memory=options.memory, **{"spark.log.level": "ERROR"})
-    bench = Bench(spark, data, rounds=options.rounds, by=options.by)
-    for row, measure in {**SCANS, Row.S11: sink}.items():
-        if wanted is None or row.value.number in wanted:
-            begin(row.name)
-            yield from attempt([row], lambda measure=measure: iter([measure(bench)]))  # type: ignore[misc]
-    spark.stop()
+    with in_session(options) as bench:
+        for row, measure in {**SCANS, Row.S11: sink}.items():
+            if wanted is None or row.value.number in wanted:
+                begin(row.name)
+                one = partial(sessions, options) if row is Row.S2 else partial(measure, bench)
+                yield from attempt([row], lambda one=one: iter([one()]))  # type: ignore[misc]
 
 
 def begin(what: str) -> None:

@@ -68,14 +68,14 @@ def cost(action: Callable[[], object], root: int) -> Cost:
 
 
 def in_turn(
-    contenders: Mapping[str, Callable[[], object]], *, rounds: int, root: int
+    contenders: Mapping[str, Callable[[], object]], *, rounds: int, root: int, warming: int = 1
 ) -> dict[str, list[Cost]]:
-    """Lets contenders take turns, after one turn each that does not count."""
+    """Lets contenders take turns; the first ones of each, ``warming``, do not count."""
     costs: dict[str, list[Cost]] = {name: [] for name in contenders}
-    for turn in range(rounds + 1):
+    for turn in range(warming + rounds):
         for name, action in contenders.items():
             spent = cost(action, root)
-            if turn:
+            if turn >= warming:
                 costs[name].append(spent)
     return costs
 

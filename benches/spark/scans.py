@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import pathlib
 import shutil
@@ -9,16 +10,20 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.parquet as pq
-from mqttcore.spark import read
+from mqttcore.spark import read, session
 from pyspark.sql import functions as sql
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from benches.spark.cost import Cost, in_turn
-from benches.spark.data import PARTITIONS, PAYLOAD_SCHEMA, Dataset, telemetry
+from benches.spark.data import PARTITIONS, PAYLOAD_SCHEMA, SCALES, Dataset, dataset, telemetry
 from benches.spark.goals import Measured, Row, compared
 from tests.spark.endpoint import FakeEndpoint
 from tests.stream_folder import StreamFolder
@@ -29,6 +34,8 @@ if TYPE_CHECKING:
 SEVEN: Final = ("partition", "offset", "timestamp", "topic", "payload", "qos", "client_id")
 NAIVE_MESSAGES: Final = 20_000
 NAIVE_S: Final = 60.0
+SESSIONS: Final = 5
+"""Of S2."""
 
 
 class Bench:
@@ -50,9 +57,11 @@ class Bench:
         schema = self.ours().schema
         return self.spark.read.schema(schema).parquet(self.data.parquet)
 
-    def turns(self, **contenders: Callable[[], object]) -> dict[str, list[Cost]]:
+    def turns(
+        self, *, warming: int = 1, **contenders: Callable[[], object]
+    ) -> dict[str, list[Cost]]:
         """Lets them take turns."""
-        return in_turn(contenders, rounds=self.rounds, root=os.getpid())
+        return in_turn(contenders, rounds=self.rounds, root=os.getpid(), warming=warming)
 
     def compared(
         self,
@@ -64,6 +73,15 @@ class Bench:
     ) -> Measured:
         """The first contender and the second; a turn has all sealed rows, or as many as is said."""
         return compared(row, costs, ours or self.data.rows, others or self.data.rows, by=self.by)
+
+
+@contextmanager
+def in_session(options: argparse.Namespace) -> Iterator[Bench]:
+    """A Spark session with the stream."""
+    data = dataset(options.data, SCALES[options.scale])
+    spark = session("bench", memory=options.memory, **{"spark.log.level": "ERROR"})
+    yield Bench(spark, data, rounds=options.rounds, by=options.by)
+    spark.stop()
 
 
 def drain(frame: DataFrame) -> None:
@@ -79,17 +97,37 @@ def full_scan(bench: Bench) -> Measured:
 
 
 def whole_stream(bench: Bench) -> Measured:
-    """S2: the same with a tail of one percent; each turn of both begins with finding the files."""
+    """S2: the same with a tail of one percent; each turn of both begins with finding the files.
+
+    Java compiles the loops of both differently in each JVM: see `sessions`.
+    """
     folder, tail_rows = bench.data.folder, bench.data.rows // PARTITIONS // 100
     schema = bench.ours().schema
     with AtHand(folder) as endpoint:
         for partition in range(PARTITIONS):
             endpoint.write(telemetry(partition, endpoint.bounds(partition)["end"], tail_rows))
         costs = bench.turns(
+            warming=5,
             ours=lambda: drain(read(bench.spark, path=bench.data.path)),
             parquet=lambda: drain(bench.spark.read.schema(schema).parquet(bench.data.parquet)),
         )
     return bench.compared(Row.S2, costs, ours=bench.data.rows + PARTITIONS * tail_rows)
+
+
+def sessions(options: argparse.Namespace) -> Measured:
+    """S2 in JVMs of their own, one after the other; the middle one counts."""
+    alone = get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=alone, max_tasks_per_child=1) as pool:
+        found = sorted(pool.map(s2, [options] * SESSIONS), key=lambda one: one.value)
+    middle = found[len(found) // 2]
+    span = f"{found[0].value:.2f} to {found[-1].value:.2f}"
+    return replace(middle, figures=f"{middle.figures}; the middle of {SESSIONS} JVMs, {span}")
+
+
+def s2(options: argparse.Namespace) -> Measured:
+    """S2 in this process."""
+    with in_session(options) as bench:
+        return whole_stream(bench)
 
 
 class AtHand(FakeEndpoint):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from mqttcore import TopicFilter
-from mqttcore.errors import StreamOptionError, StreamRangeError
+from mqttcore.errors import StreamFileError, StreamOptionError, StreamRangeError
 from mqttcore.pipeline.table_files import arrow_schema
 from mqttcore.spark import (
     from_kafka,
@@ -24,7 +25,9 @@ from mqttcore.spark import (
     sealed_files,
 )
 from mqttcore.spark.folder import SealedFile
-from mqttcore.spark.tables import late_ranges, matches, topic_pattern
+from mqttcore.spark.native import matches, topic_pattern
+from mqttcore.spark.reading import TRIES
+from mqttcore.spark.tables import late_ranges
 from pyspark.errors import PySparkException
 
 from tests.spark.conftest import numbered
@@ -146,6 +149,46 @@ def test_merged_and_deleted_rows_are_not_read_twice_or_at_all(
     stream.index_path.write_text(json.dumps({**described, "earliest": [2]}))
 
     assert offsets(read(spark, "plant", path=tmp_path)) == [(0, n) for n in range(2, 17)]
+
+
+def test_only_files_of_the_index_are_read(spark: SparkSession, tmp_path: pathlib.Path) -> None:
+    root = tmp_path / "{a,b} [c]*?" / "streams" / "plant"
+    stream = StreamFolder(root=root, name="plant", partitions=1).create()
+    stream.seal(numbered(4))
+    shutil.copy(next((stream.root / "data").iterdir()), stream.root / "data" / "other.parquet")
+
+    frame = read(spark, "plant", path=tmp_path / "{a,b} [c]*?")
+
+    assert offsets(frame) == [(0, n) for n in range(4)]
+
+
+@pytest.mark.parametrize("is_merged", [True, False])
+def test_a_file_that_is_gone_is_searched_in_the_next_index(
+    make_stream: Make,
+    spark: SparkSession,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_merged: bool,
+) -> None:
+    stream = make_stream()
+    file = stream.seal(numbered(4))
+    merged = file.rename(file.with_name("merged.parquet"))
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if is_merged:
+            stream.write_index([[{**stream.index()[0][0], "file": merged.name}]])
+
+    monkeypatch.setattr("mqttcore.spark.tables.pause", pause)
+
+    if is_merged:
+        assert offsets(read(spark, "plant", path=tmp_path)) == [(0, n) for n in range(4)]
+        assert len(pauses) == 1
+    else:
+        with pytest.raises(StreamFileError, match=r"stream plant: files of the index are not in "):
+            read(spark, "plant", path=tmp_path)
+        assert len(pauses) == TRIES
 
 
 def test_read_names_options_that_it_does_not_have(spark: SparkSession) -> None:

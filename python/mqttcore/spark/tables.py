@@ -1,33 +1,35 @@
-"""Whole streams as DataFrames: sealed files by Spark's Parquet reader, then the tail."""
+"""Whole streams as DataFrames: sealed files, then the tail."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import json
-import re
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.sql import functions as sql
 
-from mqttcore.errors import StreamOptionError
+from mqttcore.errors import StreamFileError, StreamOptionError
+from mqttcore.spark.folder import FileMovedError
 from mqttcore.spark.kafka import from_kafka
 from mqttcore.spark.log import State, StreamLog, open_log
+from mqttcore.spark.native import by_spark, native_schemes, scheme_of
 from mqttcore.spark.offsets import SourceOffset
 from mqttcore.spark.options import SourceOptions, parse_options
 from mqttcore.spark.planner import OffsetRange, ranges_between
 from mqttcore.spark.planning import check_ends, place_of, reader_options, schema_of
 from mqttcore.spark.positions import parse_position
-from mqttcore.spark.reading import RowReader, tasks_for
+from mqttcore.spark.reading import TRIES, RowReader, tasks_for
+from mqttcore.spark.retry import pause
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from mqttcore.spark.folder import SealedFile, SealedIndex
 
@@ -51,6 +53,7 @@ def read(spark: SparkSession, stream: str | None = None, **options: object) -> D
     Raises:
         StreamFolderError: there is no such stream.
         StreamOptionError: an option cannot be used, or not here.
+        StreamFileError: files of the stream are missing.
     """
     others = sorted(set(options) - OF_READ)
     if others:
@@ -61,9 +64,27 @@ def read(spark: SparkSession, stream: str | None = None, **options: object) -> D
     parsed = parse_options(texts(options, stream))
     log = open_log(parsed)
     try:
-        return whole(spark, log, dataclasses.replace(parsed, typed=log.typed()))
+        full = dataclasses.replace(parsed, typed=log.typed())
+        return with_new_index(lambda: whole(spark, log, full), what=f"stream {log.name}")
     finally:
         log.close()
+
+
+def with_new_index(make: Callable[[], DataFrame], *, what: str) -> DataFrame:
+    """Calls ``make``, again if files were merged or deleted since it read the index.
+
+    Raises:
+        StreamFileError: files of the index are missing each time.
+    """
+    tries = 0
+    while True:
+        try:
+            return make()
+        except FileMovedError as error:
+            tries += 1
+            if tries > TRIES:
+                raise StreamFileError(f"{what}: {error}") from error
+            pause(0.025 * 2**tries)
 
 
 def read_stream(spark: SparkSession, url: str, **options: object) -> DataFrame:
@@ -158,10 +179,10 @@ def whole(spark: SparkSession, log: StreamLog, options: SourceOptions) -> DataFr
     is_short = 0 < sum(one.rows for one in tail) <= AT_HAND
     with ThreadPoolExecutor(max_workers=1) as beside:
         # a short tail is fetched while Spark lists the files
-        rows = beside.submit(rows_at_hand, log, state, options, tail) if is_short else None
+        short = beside.submit(tail_at_hand, spark, log, state, options, tail) if is_short else None
         parts = list(sealed_rows(spark, index, state, options))
-    if rows is not None:
-        parts.append(frame_of(spark, rows.result(), options))
+    if short is not None:
+        parts.append(short.result())
     elif tail:
         parts.append(by_source(spark, options, state, index.ends, end))
     if not parts:
@@ -185,38 +206,6 @@ def sealed_rows(
     files = [file for files in held for file in files if not is_for_source(file)]
     if files:
         yield by_spark(spark, files, index, options)
-
-
-def scheme_of(file: SealedFile) -> str:
-    """The scheme by which Spark reads the object of a file."""
-    scheme = urllib.parse.urlsplit(file.url).scheme
-    return "s3a" if scheme == "s3" else scheme
-
-
-def native_schemes(spark: SparkSession, held: Sequence[Sequence[SealedFile]]) -> set[str]:
-    """Of the schemes of these files those that Spark itself reads: it has the jar for them."""
-    schemes = {scheme_of(file) for files in held for file in files if file.is_remote}
-    return {scheme for scheme in schemes if scheme == "file" or has_jar(spark, scheme)}
-
-
-def has_jar(spark: SparkSession, scheme: str) -> bool:
-    """Whether Spark has a file system for a scheme; through Connect nobody knows."""
-    try:
-        java: Any = spark._jvm
-        context: Any = spark._jsc
-        java.org.apache.hadoop.fs.FileSystem.getFileSystemClass(
-            scheme, context.hadoopConfiguration()
-        )
-    except Exception:
-        return False
-    return True
-
-
-def place_in_spark(file: SealedFile) -> str:
-    """Where Spark itself reads a file."""
-    if not file.is_remote:
-        return file.path
-    return f"{scheme_of(file)}:{file.url.partition(':')[2]}"
 
 
 def is_late(file: SealedFile, options: SourceOptions) -> bool:
@@ -247,27 +236,6 @@ def runs_of(files: Sequence[SealedFile], earliest: int) -> Iterator[tuple[int, i
         yield span
 
 
-def by_spark(
-    spark: SparkSession,
-    files: Sequence[SealedFile],
-    index: SealedIndex,
-    options: SourceOptions,
-) -> DataFrame:
-    """The rows that Spark itself reads from exactly these files."""
-    schema = schema_of(dataclasses.replace(options, columns=None))
-    frame = spark.read.schema(schema).parquet(*map(place_in_spark, files))
-    given_up = [
-        (sql.col("partition") != partition) | (sql.col("offset") >= first)
-        for partition, (held, first) in enumerate(zip(index.files, index.earliest, strict=True))
-        if any(file.base < first for file in held)
-    ]
-    if options.topic is not None:
-        given_up.append(matches(options.topic))
-    for condition in given_up:
-        frame = frame.where(condition)
-    return frame if options.columns is None else frame.select(*options.columns)
-
-
 def by_source(
     spark: SparkSession,
     options: SourceOptions,
@@ -292,50 +260,27 @@ def by_source(
     return spark.read.format("mqttcore").options(**named).load()
 
 
-def rows_at_hand(
-    log: StreamLog, state: State, options: SourceOptions, ranges: Sequence[OffsetRange]
-) -> pa.Table:
-    """Reads rows at once, as a task would."""
+def tail_at_hand(
+    spark: SparkSession,
+    log: StreamLog,
+    state: State,
+    options: SourceOptions,
+    ranges: Sequence[OffsetRange],
+) -> DataFrame:
+    """Reads rows at once, as a task would; they go to few tasks.
+
+    Spark would make one task for every 10,000 rows.
+    """
     [task] = tasks_for(state, [tuple(ranges)], log)
     try:
         batches = RowReader(log=log, options=options, topic=options.topic).read(task)
         schema = pa.schema(reader_options(options, options.topic).schema)
-        return pa.Table.from_batches(batches, schema=schema)
+        table = pa.Table.from_batches(batches, schema=schema)
     finally:
         # the connection of this thread
         log.close()
-
-
-def frame_of(spark: SparkSession, table: pa.Table, options: SourceOptions) -> DataFrame:
-    """A table as a DataFrame with few tasks: Spark would make one for every 10,000 rows."""
     tasks = max(1, -(-table.num_rows // ROWS_A_TASK))
     return spark.createDataFrame(table, schema_of(options)).coalesce(tasks)
-
-
-def matches(topic_filter: str) -> Column:
-    """Whether the column ``topic`` matches a topic filter, by the rules of MQTT."""
-    topic = sql.col("topic")
-    if not {"+", "#"} & set(topic_filter):
-        return topic == topic_filter
-    levels = topic_filter.split("/")
-    if levels[-1] == "#" and "+" not in levels and len(levels) > 1:
-        above = "/".join(levels[:-1])
-        # Spark compares both with the statistics of the files
-        return (topic == above) | topic.startswith(f"{above}/")
-    return topic.rlike(topic_pattern(topic_filter))
-
-
-def topic_pattern(topic_filter: str) -> str:
-    """A topic filter as a regular expression of Java, which the whole topic has to match."""
-    levels = topic_filter.split("/")
-    hidden = r"(?!\$)" if levels[0] in {"+", "#"} else ""
-    below = ""
-    if levels[-1] == "#":
-        levels.pop()
-        below = "(/.*)?" if levels else ".*"
-    known = "/".join("[^/]*" if level == "+" else re.escape(level) for level in levels)
-    # a topic may have line breaks: (?s) lets . match them, and $ would match before the last one
-    return rf"(?s)\A{hidden}{known}{below}\z"
 
 
 def texts(options: Mapping[str, object], stream: str | None) -> dict[str, str]:
