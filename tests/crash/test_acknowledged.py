@@ -88,6 +88,7 @@ def leave_subscribed(server: ServerProcess, *filters: tuple[str, int], version: 
     """A subscriber "reader" whose session is kept and who is away."""
     with arrive(server, "reader", version=version) as reader:
         reader.subscribe(*filters)
+        reader.disconnect()
 
 
 @ENDS

@@ -80,8 +80,8 @@ def arrive(
 
 def subscribe(server: ServerProcess, listener: int, name: str, wish: str | None = None) -> None:
     wire, _ = arrive(server, listener, name, wish)
-    with wire:
-        wire.subscribe(("#", 2))
+    wire.subscribe(("#", 2))
+    wire.disconnect()
 
 
 def waiting_for(server: ServerProcess, listener: int, name: str) -> list[bytes]:
@@ -138,6 +138,7 @@ def test_a_grant_says_how_its_client_is_kept(server: ServerProcess) -> None:
     with Wire(server.ports[MEMORY]) as writer:
         writer.connect("writer", username="os", password=b"")
         writer.publish("t", b"kept", qos=1)
+        writer.disconnect()
     with Wire(server.ports[OS]) as writer:
         writer.connect("writer", username="memory", password=b"")
         writer.publish("t", b"lost", qos=1)
