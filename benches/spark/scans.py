@@ -35,7 +35,9 @@ SEVEN: Final = ("partition", "offset", "timestamp", "topic", "payload", "qos", "
 NAIVE_MESSAGES: Final = 20_000
 NAIVE_S: Final = 60.0
 SESSIONS: Final = 5
-"""Of S2."""
+"""Of S1 and S2."""
+WARMING: Final = 5
+"""Turns of S1 and S2 that do not count."""
 
 
 class Bench:
@@ -75,6 +77,9 @@ class Bench:
         return compared(row, costs, ours or self.data.rows, others or self.data.rows, by=self.by)
 
 
+Measure = Callable[[Bench], Measured]
+
+
 @contextmanager
 def in_session(options: argparse.Namespace) -> Iterator[Bench]:
     """A Spark session with the stream."""
@@ -92,42 +97,43 @@ def drain(frame: DataFrame) -> None:
 def full_scan(bench: Bench) -> Measured:
     """S1: all columns of all sealed rows."""
     ours, native = bench.ours(), bench.native()
-    costs = bench.turns(ours=lambda: drain(ours), parquet=lambda: drain(native))
+    costs = bench.turns(warming=WARMING, ours=lambda: drain(ours), parquet=lambda: drain(native))
     return bench.compared(Row.S1, costs)
 
 
 def whole_stream(bench: Bench) -> Measured:
-    """S2: the same with a tail of one percent; each turn of both begins with finding the files.
-
-    Java compiles the loops of both differently in each JVM: see `sessions`.
-    """
+    """S2: the same with a tail of one percent; each turn of both begins with finding the files."""
     folder, tail_rows = bench.data.folder, bench.data.rows // PARTITIONS // 100
     schema = bench.ours().schema
     with AtHand(folder) as endpoint:
         for partition in range(PARTITIONS):
             endpoint.write(telemetry(partition, endpoint.bounds(partition)["end"], tail_rows))
         costs = bench.turns(
-            warming=5,
+            warming=WARMING,
             ours=lambda: drain(read(bench.spark, path=bench.data.path)),
             parquet=lambda: drain(bench.spark.read.schema(schema).parquet(bench.data.parquet)),
         )
     return bench.compared(Row.S2, costs, ours=bench.data.rows + PARTITIONS * tail_rows)
 
 
-def sessions(options: argparse.Namespace) -> Measured:
-    """S2 in JVMs of their own, one after the other; the middle one counts."""
+def sessions(options: argparse.Namespace, measure: Measure) -> Measured:
+    """A row in JVMs of its own, one after the other; the middle one counts.
+
+    Java compiles the loops of both contenders differently in each JVM.
+    """
     alone = get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=alone, max_tasks_per_child=1) as pool:
-        found = sorted(pool.map(s2, [options] * SESSIONS), key=lambda one: one.value)
+        turns = pool.map(in_own_session, [options] * SESSIONS, [measure] * SESSIONS)
+        found = sorted(turns, key=lambda one: one.value)
     middle = found[len(found) // 2]
     span = f"{found[0].value:.2f} to {found[-1].value:.2f}"
     return replace(middle, figures=f"{middle.figures}; the middle of {SESSIONS} JVMs, {span}")
 
 
-def s2(options: argparse.Namespace) -> Measured:
-    """S2 in this process."""
+def in_own_session(options: argparse.Namespace, measure: Measure) -> Measured:
+    """A row in a session of this process."""
     with in_session(options) as bench:
-        return whole_stream(bench)
+        return measure(bench)
 
 
 class AtHand(FakeEndpoint):
@@ -305,3 +311,5 @@ SCANS: Final = {
     Row.S5: available_now,
     Row.S10: sealed_size,
 }
+ALONE: Final = frozenset({Row.S1, Row.S2})
+"""Rows that are measured in sessions of their own."""
