@@ -102,7 +102,7 @@ address = "{page}"
 keys_file = "keys.toml"
 [[listeners]]
 name = "main"
-address = "127.0.0.1:0"
+address = "{main}"
 anonymous = true
 [[listeners]]
 name = "live"
@@ -112,7 +112,7 @@ transport = "websocket"
 origins = ["http://{page}"]
 [[listeners]]
 name = "secure"
-address = "127.0.0.1:0"
+address = "{secure}"
 [listeners.tls]
 certificate = "certs/server.pem"
 key = "certs/server.key"
@@ -152,7 +152,8 @@ def password_hash() -> str:
 @pytest.fixture
 def site(tmp_path: pathlib.Path) -> Iterator[Site]:
     # The WebSocket listener has to know the port of the page, and the page that of the listener.
-    place, live = free_address(), free_address()
+    # The bytes of a client are those of its socket at a port of the configuration: 0 is any port.
+    place, live, main, secure = (free_address() for _ in range(4))
     key_file(tmp_path / "keys.toml")
     Files.make(tmp_path / "certs")
     (tmp_path / "passwords").write_text(f"bob:{password_hash()}\n")
@@ -160,7 +161,8 @@ def site(tmp_path: pathlib.Path) -> Iterator[Site]:
     for name in ("passwords", "acl"):
         (tmp_path / name).chmod(0o600)
     file = tmp_path / "mqttcore.toml"
-    file.write_text(CONFIGURATION.format(page=place, live=live, password=password_hash()))
+    given = {"page": place, "live": live, "main": main, "secure": secure}
+    file.write_text(CONFIGURATION.format(**given, password=password_hash()))
     with Broker(Origin(path=file, environment={}, log_level="warning")) as broker:
         site = Site(broker, tmp_path)
         with site.clients:
