@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.collector import collecting
+from tests.eventually import eventually
 from tests.spark.sinks import listen
 from tests.wire import Wire
 
@@ -40,7 +41,16 @@ def broker(tmp_path: pathlib.Path) -> Iterator[Broker]:
     """The broker of the example, with two rounds of messages."""
     with example().start_broker(str(tmp_path)) as running:
         example().publish(running, 2)
+        wait_for_rows(tmp_path, 40)
         yield running
+
+
+def wait_for_rows(data: pathlib.Path, count: int) -> None:
+    """Waits until the stream `plant` has so many rows for readers: they are durable then."""
+    from mqttcore.streams.client import StreamClient
+
+    with StreamClient(str(data)) as client:
+        eventually(lambda: sum(one.end for one in client.stream("plant").partitions) == count)
 
 
 def test_the_example_shows_a_mean_for_each_device(
@@ -95,6 +105,7 @@ def test_a_query_copies_each_message_once_while_the_broker_seals_and_stops(
     with StreamClient(str(tmp_path)) as client:
         client.seal("plant")
     broker.publish("plant/1", "after the seal")
+    wait_for_rows(tmp_path, 41)
     assert len(copy()) == 41
     broker.publish("plant/1", "before the stop")
     broker.stop()
