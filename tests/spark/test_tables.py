@@ -186,7 +186,8 @@ def test_a_file_that_is_gone_is_searched_in_the_next_index(
         assert offsets(read(spark, "plant", path=tmp_path)) == [(0, n) for n in range(4)]
         assert len(pauses) == 1
     else:
-        with pytest.raises(StreamFileError, match=r"stream plant: files of the index are not in "):
+        fault = rf"stream plant: 0 of the 1 files of the index are in {file.parent}: restore the "
+        with pytest.raises(StreamFileError, match=fault):
             read(spark, "plant", path=tmp_path)
         assert len(pauses) == TRIES
 

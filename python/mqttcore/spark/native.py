@@ -60,8 +60,12 @@ def listed(reader: DataFrameReader, files: Sequence[SealedFile]) -> DataFrame:
     names = ",".join(literal(name) for _, name in places)
     folders = sorted({folder for folder, _ in places})
     frame = reader.option("pathGlobFilter", f"{{{names}}}").parquet(*map(literal, folders))
-    if file_count(frame) != len(files):
-        raise FileMovedError(f"files of the index are not in {', '.join(folders)}")
+    found = file_count(frame)
+    if found != len(files):
+        raise FileMovedError(
+            f"{found} of the {len(files)} files of the index are in {', '.join(folders)}: restore"
+            f" the others from a backup"
+        )
     return frame
 
 
