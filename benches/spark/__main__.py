@@ -6,7 +6,7 @@ import argparse
 import pathlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
@@ -14,7 +14,7 @@ from benches.spark import page
 from benches.spark.data import SCALES, dataset
 from benches.spark.first import first_rows
 from benches.spark.floor import floors
-from benches.spark.goals import Outcome, Row, Unmeasured, attempt
+from benches.spark.goals import Measured, Outcome, Row, Unmeasured, attempt
 from benches.spark.kafka import kafka
 from benches.spark.kills import kills
 
@@ -83,18 +83,28 @@ def rows(options: argparse.Namespace) -> Iterator[Outcome]:
 
 
 def scans(options: argparse.Namespace, wanted: set[str] | None) -> Iterator[Outcome]:
-    """Rows that read a stream which is there: most in one session."""
+    """Rows that read a stream which is there: first those with JVMs of their own."""
     from benches.spark.scans import ALONE, SCANS, in_session, sessions
     from benches.spark.sink import sink
 
     begin(f"the stream of scale {options.scale}")
-    with in_session(options) as bench:
-        for row, measure in {**SCANS, Row.S11: sink}.items():
-            if wanted is None or row.value.number in wanted:
-                begin(row.name)
-                is_alone = row in ALONE
-                one = partial(sessions, options, measure) if is_alone else partial(measure, bench)
-                yield from attempt([row], lambda one=one: iter([one()]))  # type: ignore[misc]
+    chosen = {
+        row: measure
+        for row, measure in {**SCANS, Row.S11: sink}.items()
+        if wanted is None or row.value.number in wanted
+    }
+    for row in sorted(ALONE & chosen.keys(), key=lambda row: row.name):
+        yield from scan(row, partial(sessions, options, chosen.pop(row)))
+    if chosen:
+        with in_session(options) as bench:
+            for row, measure in chosen.items():
+                yield from scan(row, partial(measure, bench))
+
+
+def scan(row: Row, measure: Callable[[], Measured]) -> Iterator[Outcome]:
+    """One of these rows."""
+    begin(row.name)
+    yield from attempt([row], lambda: iter([measure()]))
 
 
 def begin(what: str) -> None:

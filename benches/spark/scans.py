@@ -85,8 +85,10 @@ def in_session(options: argparse.Namespace) -> Iterator[Bench]:
     """A Spark session with the stream."""
     data = dataset(options.data, SCALES[options.scale])
     spark = session("bench", memory=options.memory, **{"spark.log.level": "ERROR"})
-    yield Bench(spark, data, rounds=options.rounds, by=options.by)
-    spark.stop()
+    try:
+        yield Bench(spark, data, rounds=options.rounds, by=options.by)
+    finally:
+        spark.stop()
 
 
 def drain(frame: DataFrame) -> None:
